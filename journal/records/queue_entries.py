@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from journal.formats.checkpoint_rows import Count
-from journal.records.group_entries import MAX_PAUSE
+from journal.records.group_entries import LONGEST_EXPIRY
 
 MAX_NAME_BYTES: Final = 255
 """Most bytes of UTF-8 of the name of a queue or an exchange, and of a routing key."""
@@ -42,7 +42,16 @@ Scalar = bytes | int | float | bool | None
 """A value of an argument; text is its UTF-8."""
 
 
-class ExchangeKind(IntEnum):
+class Choice(IntEnum):
+    """A setting that is one of several words."""
+
+    @property
+    def word(self) -> str:
+        """What people and programs call it."""
+        return self.name.lower().replace("_", "-")
+
+
+class ExchangeKind(Choice):
     """How an exchange chooses among its bindings."""
 
     DIRECT = 0
@@ -84,7 +93,7 @@ class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     alternate: Name | None = None
 
 
-class Overflow(IntEnum):
+class Overflow(Choice):
     """What becomes of messages that are more than a queue may have."""
 
     DROP_HEAD = 0
@@ -93,7 +102,7 @@ class Overflow(IntEnum):
     """Those that come are refused."""
 
 
-Duration = Annotated[int, msgspec.Meta(ge=0, le=10 * MAX_PAUSE)]
+Duration = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EXPIRY)]
 """µs, ten years at most."""
 
 

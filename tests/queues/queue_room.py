@@ -12,6 +12,7 @@ from typing import Any
 
 import journal.engine.engine
 import journal.settings
+import txbroker.broker.queues.removals
 import txbroker.queues.declarations
 from journal.constants import KIB, MIB
 from journal.engine.settings import JournalSettings
@@ -81,12 +82,15 @@ class Limits:
             segment_bytes=self.segment_bytes, force_messages=self.force_messages
         )
         journal.engine.engine.GROUP_RECORDS = min(self.group_records, records)  # type: ignore[misc]
+        again = txbroker.broker.queues.removals.AGAIN
+        txbroker.broker.queues.removals.AGAIN = 0  # type: ignore[misc]  # the model ends at once what it does
         try:
             yield
         finally:
             journal.settings.RANGES["segment_bytes"] = least
             declarations._LOG = log
             journal.engine.engine.GROUP_RECORDS = records  # type: ignore[misc]
+            txbroker.broker.queues.removals.AGAIN = again  # type: ignore[misc]
 
 
 class QueueRoom(Room):
@@ -116,7 +120,6 @@ class QueueRoom(Room):
             transactions.table.application.small_bytes, transactions.table.application.slice_bytes = 100, 100
         transactions.staging._budget = self.limits.staged
         self.broker = self.made_broker()
-        self.broker.queues.takes.removals.pause = 0  # the model ends at once what it does
         self.engine.sync()
 
     def made_broker(self) -> Broker:

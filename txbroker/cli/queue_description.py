@@ -83,15 +83,10 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
     ]
 
 
-def overflow_text(overflow: Overflow) -> str:
-    """Return what becomes of messages that are too many, as it is declared."""
-    return overflow.name.lower().replace("_", "-")
-
-
 def queue_settings_json(settings: QueueSettings) -> dict[str, object]:
     """Return the settings of a queue in JSON; times in µs."""
     found = {name: getattr(settings, name) for name in QueueSettings.__struct_fields__}
-    return found | {"overflow": overflow_text(settings.overflow)}
+    return found | {"overflow": settings.overflow.word}
 
 
 def queue_json(queue: QueueInfo) -> dict[str, object]:
@@ -118,16 +113,11 @@ def exchange_row(exchange: ExchangeInfo) -> tuple[object, ...]:
     """Return the cells of an exchange."""
     return (
         exchange_text(exchange.name),
-        kind_text(exchange.settings),
+        exchange.settings.kind.word,
         exchange.taken,
         len(exchange.bindings),
         exchange.settings.internal,
     )
-
-
-def kind_text(settings: ExchangeSettings) -> str:
-    """Return the kind of an exchange, as it is declared."""
-    return settings.kind.name.lower()
 
 
 def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
@@ -135,7 +125,7 @@ def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
     return facts(
         [
             ("exchange", exchange_text(exchange.name)),
-            ("kind", kind_text(exchange.settings)),
+            ("kind", exchange.settings.kind.word),
             ("published", exchange.taken),
             ("internal", exchange.settings.internal),
             ("auto-delete", exchange.settings.auto_delete),
@@ -151,7 +141,7 @@ def _maybe_exchange(name: str | None) -> str | None:
 def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
     """Return the settings of an exchange in JSON."""
     return {
-        "kind": kind_text(settings),
+        "kind": settings.kind.word,
         "internal": settings.internal,
         "auto_delete": settings.auto_delete,
         "alternate": settings.alternate,

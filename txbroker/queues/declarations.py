@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +20,7 @@ from journal.records.queue_entries import (
     QUEUE_GROUP,
     QUEUE_TOPIC_PREFIX,
     Binding,
+    Choice,
     ExchangeKind,
     ExchangeSettings,
     Queue,
@@ -278,7 +278,7 @@ def _check_same(what: str, known: msgspec.Struct, given: msgspec.Struct) -> None
 
 def _said(value: object) -> str:
     """Return the value of a setting, as callers say it."""
-    return repr(value.name.lower().replace("_", "-")) if isinstance(value, IntEnum) else repr(value)
+    return repr(value.word if isinstance(value, Choice) else value)
 
 
 def _check_new_name(kind: str, name: str) -> None:

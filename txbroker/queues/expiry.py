@@ -7,15 +7,13 @@ from typing import Final
 from journal.errors import InvalidFrame
 from journal.formats.frame import HEADER, HEADER_BYTES, decode_attribute, walk
 from journal.message_headers import Headers, last_value
-from journal.records.group_entries import MAX_PAUSE
+from journal.records.group_entries import LONGEST_EXPIRY
 from txbroker.wire.queues import EXPIRATION
 
 NEVER: Final = 1 << 62
 """When a message expires that does not."""
-MAX_TTL: Final = 10 * MAX_PAUSE
-"""The longest time to live, in µs: ten years."""
 _NAME: Final = EXPIRATION.encode()
-_MOST_DIGITS: Final = len(str(MAX_TTL))
+_MOST_DIGITS: Final = len(str(LONGEST_EXPIRY))
 
 
 def expiration_of(headers: Headers) -> int | None:
@@ -23,10 +21,10 @@ def expiration_of(headers: Headers) -> int | None:
     said = last_value(headers, EXPIRATION)
     if said is None:
         return None
-    if len(said) > _MOST_DIGITS or not said.isdigit() or int(said) > MAX_TTL:
+    if len(said) > _MOST_DIGITS or not said.isdigit() or int(said) > LONGEST_EXPIRY:
         raise InvalidFrame(
-            f"header {EXPIRATION} is {said[:40]!r}; it must be µs in decimal digits, from 0 to {MAX_TTL} (ten years); "
-            "nothing was sent"
+            f"header {EXPIRATION} is {said[:40]!r}; it must be µs in decimal digits, from 0 to {LONGEST_EXPIRY} "
+            "(ten years); nothing was sent"
         )
     return int(said)
 

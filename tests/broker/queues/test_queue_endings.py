@@ -1,4 +1,4 @@
-"""Messages and queues that end by themselves: expired, too many, in a circle, unused (decision 0056)."""
+"""Messages of queues that end by themselves: expired, too many, in a circle (decision 0056)."""
 
 from __future__ import annotations
 
@@ -6,40 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from crc32c import crc32c
 
 from journal.constants import MAX_ATTRIBUTE
 from journal.formats import frame
-from journal.records.queue_entries import Binding, ExchangeKind, Overflow, QueueSettings
+from journal.records.queue_entries import ExchangeKind, Overflow
 from journal.testing import MemoryFile
-from journal.transaction_states import Totals
-from journal.xid import Xid
-from tests.broker.queues.scene import SELF, Scene, acknowledged, framed
+from tests.broker.queues.scene import SECOND, SELF, Scene, expiring, framed, pass_time
 from tests.support.broker_room import refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.queues.queue_requests import DELETED_AT_ONCE
-from txbroker.queues.declarations import ENDED_AT_ONCE
 from txbroker.wire import messages
 from txbroker.wire.queues import DEATHS, EXPIRATION
-
-SECOND = 1_000_000
-
-
-def expiring(key: str, value: bytes, after: int) -> bytes:
-    return framed(key, value, headers={EXPIRATION: b"%d" % after})
-
-
-def pass_time(scene: Scene, micros: int) -> None:
-    scene.room.clock.advance(micros)
-    scene.room.timers.advance(micros / 1e6)
-    settle_down(scene)
-
-
-def settle_down(scene: Scene) -> None:
-    """Let passes that are due take all their turns."""
-    for _ in range(20):
-        scene.room.engine.sync()
-        scene.room.timers.advance(0.0001)
 
 
 def letters(scene: Scene, partition: int, **more: Any) -> list[frame.Message]:
@@ -81,7 +57,7 @@ def test_what_has_expired_is_never_delivered_though_no_timer_has_run():
 def test_an_expired_one_between_others_is_left_out_and_ended():
     scene = Scene()
     queue = scene.queue()
-    data = framed("q", b"1") + expiring("q", b"2", SECOND) + expiring("q", b"3", SECOND) + framed("q", b"4")
+    data = framed("q", b"1") + expiring("q", SECOND, b"2") + expiring("q", SECOND, b"3") + framed("q", b"4")
     scene.peer.ask(messages.Send, SELF, data=data)
     pass_time(scene, SECOND)
     assert scene.counts() == (4, 4, 0, 0), "as in RabbitMQ: one that is not at the head waits"
@@ -93,7 +69,7 @@ def test_the_shorter_time_to_live_counts():
     scene = Scene()
     queue = scene.queue(message_ttl=2 * SECOND)
     scene.peer.ask(
-        messages.Send, SELF, data=expiring("q", b"soon", SECOND) + expiring("q", b"late", 9 * SECOND)
+        messages.Send, SELF, data=expiring("q", SECOND, b"soon") + expiring("q", 9 * SECOND, b"late")
     )
     pass_time(scene, SECOND + 1000)
     assert scene.counts() == (1, 1, 0, 0)
@@ -117,7 +93,7 @@ def test_an_unacknowledged_message_does_not_expire_before_it_comes_back():
 def test_time_in_which_the_broker_was_stopped_counts():
     scene = Scene()
     scene.queue(message_ttl=10 * SECOND)
-    scene.peer.ask(messages.Send, SELF, data=expiring("q", b"own", SECOND) + framed("q", b"queue's"))
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"own") + framed("q", b"queue's"))
     scene.room.clock.set_wall(scene.room.clock.wall() + 5 * SECOND)
     scene.restart()
     scene.room.broker.removal_passes.wake()
@@ -140,7 +116,7 @@ def test_an_expired_message_goes_to_the_dead_letters_without_its_expiration():
     scene = Scene()
     dead = scene.queue("dead")
     scene.queue(dead_letter_exchange="", dead_letter_key="dead")
-    scene.peer.ask(messages.Send, SELF, data=expiring("q", b"x", SECOND))
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"x"))
     pass_time(scene, SECOND + 1000)
     [letter] = letters(scene, dead)
     assert letter.value == b"x"
@@ -172,7 +148,7 @@ def cold(monkeypatch):
 
 
 def in_segments(scene, *values):
-    scene.peer.ask(messages.Send, SELF, data=b"".join(expiring("q", each, SECOND) for each in values))
+    scene.peer.ask(messages.Send, SELF, data=b"".join(expiring("q", SECOND, each) for each in values))
     scene.room.flush()
 
 
@@ -186,7 +162,7 @@ def test_messages_expire_in_segments_that_are_read_on_another_thread(cold):
     assert scene.counts()[0] == 2
     while cold.work:
         cold.step()
-        settle_down(scene)
+        pass_time(scene, 0)
     assert scene.counts() == (0, 0, 0, 0)
 
 
@@ -204,7 +180,7 @@ def test_what_is_taken_or_deleted_while_it_is_read_does_not_expire(cold):
             assert scene.taken(queue, 1) == [b"a"]
         while cold.work:
             cold.step()
-            settle_down(scene)
+            pass_time(scene, 0)
         if not deletes:
             assert scene.counts() == (2, 1, 1, 0)
 
@@ -221,30 +197,6 @@ def test_a_first_message_that_cannot_be_read_is_said_once_and_stops_nothing(cold
         pass_time(scene, SECOND)
     assert scene.counts("other") == (0, 0, 0, 0)
     assert scene.counts()[0] == 5
-
-
-def test_what_is_returned_for_later_expires_when_it_is_due():
-    scene = Scene()
-    queue = scene.queue(message_ttl=2 * SECOND)
-    scene.publish("q", b"a")
-    scene.taken(queue)
-    scene.give_up(queue, 0, after=5 * SECOND)
-    pass_time(scene, 4 * SECOND)
-    assert scene.counts() == (1, 0, 0, 0)
-    pass_time(scene, 2 * SECOND)
-    assert scene.counts() == (0, 0, 0, 0)
-
-
-def test_what_a_transaction_brings_that_was_prepared_before_a_start_expires():
-    scene = Scene()
-    scene.queue()
-    data, xid = expiring("q", b"x", SECOND), Xid(1, b"order 7", b"")
-    scene.peer.ask(messages.Add, 1, SELF, data=data)
-    scene.peer.ask(messages.Prepare, 1, xid, Totals(1, 1, crc32c(data)))
-    scene.restart()
-    assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
-    pass_time(scene, 2 * SECOND)
-    assert scene.counts() == (0, 0, 0, 0)
 
 
 def test_the_times_that_are_kept_are_as_many_as_queues():
@@ -386,17 +338,6 @@ def test_the_messages_of_one_request_and_of_one_force_count_together():
     refused(scene.publish("q", b"x"), "QueueFull")
 
 
-def test_what_comes_back_later_may_be_too_much():
-    scene = Scene()
-    queue = scene.queue(max_length=1)
-    scene.publish("q", b"a", b"b")
-    assert scene.taken(queue, 2) == [b"b"]
-    scene.give_up(queue, 1, after=SECOND)
-    scene.publish("q", b"c")
-    pass_time(scene, 2 * SECOND)
-    assert scene.counts() == (1, 1, 0, 0)
-
-
 # -- circles --------------------------------------------------------------------------------------
 
 
@@ -449,153 +390,5 @@ def test_letters_that_found_no_room_follow_each_other_once_there_is_some():
     assert isinstance(scene.peer.ask(messages.DeleteQueue, "dead", dead), messages.Counted)
     scene.queue("dead")
     scene.room.broker.dead_letters.try_again()
-    settle_down(scene)
+    pass_time(scene, 0)
     assert scene.counts("dead")[0] == 499
-
-
-# -- queues and exchanges -------------------------------------------------------------------------
-
-
-def test_a_queue_that_nobody_uses_is_deleted():
-    scene = Scene()
-    queue = scene.queue(expires=10 * SECOND)
-    for _ in range(3):
-        scene.room.clock.advance(6 * SECOND)
-        scene.room.broker.queues.expire(scene.room.engine.now())
-        scene.take(queue)
-    scene.queue(expires=10 * SECOND)
-    scene.room.clock.advance(9 * SECOND)
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    scene.publish("q", b"x")
-    scene.room.clock.advance(SECOND)
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
-
-
-def test_a_queue_is_used_while_somebody_waits_or_has_its_messages():
-    scene = Scene()
-    queue = scene.queue(expires=SECOND)
-    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=100 * SECOND)
-    for _ in range(3):
-        scene.room.clock.advance(2 * SECOND)
-        scene.room.broker.queues.expire(scene.room.engine.now())
-    scene.publish("q", b"x")
-    assert scene.peer.answer(waits).runs == [(0, 1)]
-    scene.room.clock.advance(2 * SECOND)
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.counts() == (1, 0, 1, 0)
-
-
-def test_an_exclusive_queue_is_for_its_session_and_goes_with_it():
-    scene = Scene()
-    queue = scene.queue(exclusive=True)
-    assert scene.queue(exclusive=True) == queue
-    scene.publish("q", b"a")
-    assert isinstance(scene.other.ask(messages.Send, SELF, data=framed("q", b"b")), messages.Sent), (
-        "all may send"
-    )
-    scene.exchange("e", ExchangeKind.FANOUT)
-    binding = Binding("e", "", "q")
-    settings = QueueSettings(exclusive=True)
-    for kind, *fields in (
-        (messages.TakeMessages, queue), (messages.PurgeQueue, "q"), (messages.DeleteQueue, "q", queue),
-        (messages.DeclareQueue, "q", settings), (messages.DeclareQueue, "q", settings, True),
-        (messages.Bind, binding), (messages.Unbind, binding),
-    ):  # fmt: skip
-        refused(scene.other.ask(kind, *fields), "QueueInUse")
-    scene.bind("e", "", "q")
-    assert scene.taken(queue) == [b"a", b"b"]
-    scene.peer.leave()
-    scene.room.engine.sync()
-    refused(scene.other.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
-    assert isinstance(scene.other.ask(messages.DeclareQueue, "q", settings), messages.QueueDeclared)
-
-
-def test_an_exclusive_queue_goes_after_a_start_and_after_the_transaction_that_needs_it():
-    scene = Scene()
-    queue = scene.queue(exclusive=True)
-    scene.publish("q", b"a")
-    scene.taken(queue)
-    xid = Xid(1, b"order 7", b"")
-    scene.peer.ask(messages.Prepare, 1, xid, Totals(0, 0, 0), positions=acknowledged(queue, 0))
-    scene.peer.leave()
-    scene.room.engine.sync()
-    assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
-    scene.restart()
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.info().held == 1
-    assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
-
-
-def test_an_alternate_exchange_gets_what_has_no_way():
-    scene = Scene()
-    scene.exchange("rest", ExchangeKind.FANOUT)
-    to = scene.exchange("e", ExchangeKind.DIRECT, alternate="rest")
-    one, other = scene.queue("one"), scene.queue("other")
-    scene.bind("e", "known", "one")
-    refused(scene.publish("unknown", b"x", to=to), "Unroutable")
-    scene.bind("rest", "", "other")
-    scene.publish("known", b"a", to=to)
-    scene.publish("unknown", b"b", to=to)
-    assert scene.taken(one) == [b"a"]
-    assert scene.taken(other) == [b"b"]
-
-
-def test_alternate_exchanges_in_a_circle_and_the_default_one():
-    scene = Scene()
-    scene.exchange("f", ExchangeKind.DIRECT, alternate="g")
-    to = scene.exchange("g", ExchangeKind.DIRECT, alternate="f")
-    refused(scene.publish("q", b"x", to=to), "Unroutable")
-    queue = scene.queue()
-    to = scene.exchange("h", ExchangeKind.DIRECT, alternate="")
-    scene.publish("q", b"x", to=to)
-    assert scene.taken(queue) == [b"x"]
-    refused(
-        scene.publish("gone", b"x", to=scene.exchange("i", ExchangeKind.DIRECT, alternate="later")),
-        "Unroutable",
-    )
-
-
-def test_exchanges_that_are_to_go_with_their_last_binding_go():
-    scene = Scene()
-    for name in ("a", "b"):
-        scene.exchange(name, ExchangeKind.FANOUT, auto_delete=True)
-    scene.exchange("stays", ExchangeKind.FANOUT)
-    scene.queue()
-    scene.bind("a", "", "b", to_exchange=True)
-    scene.bind("b", "", "q")
-    scene.bind("stays", "", "q")
-    assert isinstance(scene.peer.ask(messages.DeleteQueue, "q", 1), messages.Counted)
-    left = scene.peer.ask(messages.ListExchanges).exchanges
-    names = [each.name for each in left if not each.name.startswith("amq.")]
-    assert names == ["", "stays"]
-    scene.restart()
-    assert [each.name for each in scene.peer.ask(messages.ListExchanges).exchanges][-1] == "stays"
-
-
-def test_a_long_chain_of_exchanges_goes_in_many_turns():
-    scene = Scene()
-    queue = scene.queue()
-    for number in range(600):
-        scene.exchange(f"e{number}", ExchangeKind.FANOUT, auto_delete=True)
-        if number:
-            scene.bind(f"e{number - 1}", "", f"e{number}", to_exchange=True)
-    scene.bind("e599", "", "q")
-    assert isinstance(scene.peer.ask(messages.DeleteQueue, "q", queue), messages.Counted)
-    assert len(scene.peer.ask(messages.ListExchanges).exchanges) == 6 + 600 - ENDED_AT_ONCE
-    for _ in range(600 // ENDED_AT_ONCE):
-        scene.room.broker.queues.expire(scene.room.engine.now())
-    assert len(scene.peer.ask(messages.ListExchanges).exchanges) == 6
-
-
-def test_many_queues_that_end_together_go_in_many_turns():
-    scene = Scene()
-    for number in range(DELETED_AT_ONCE + 10):
-        scene.queue(f"q{number}", expires=SECOND)
-    scene.room.clock.advance(2 * SECOND)
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.room.broker.queues.gauges()["queues"] == 10
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.room.broker.queues.gauges()["queues"] == 0

@@ -73,7 +73,7 @@ def test_a_topic_has_its_queue() -> None:
     settings |= {
         "message_ttl": None,
         "max_length": None,
-        "overflow": "drop_head",
+        "overflow": "drop-head",
         "expires": None,
         "exclusive": False,
     }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twisted.logger import Logger
-
 from journal.constants import MIB
 from journal.errors import CorruptSegment, OffsetOutOfRange
 from journal.formats.frame import walk
@@ -35,15 +33,12 @@ RUNS_AT_ONCE: Final = 32
 class Giving:
     """Makes the answers that have messages. None has more than ``max_bytes``, unless it is one message."""
 
-    log = Logger()
-
     def __init__(self, engine: Engine, removals: Removals, max_bytes: int) -> None:
         self._engine, self._removals, self._max_bytes = engine, removals, max_bytes
         self.serve: Callable[[QueueDeliveries], object] = unheard
         """Called with a queue of which messages were given back."""
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
-        self.taken = 0
 
     def answer(
         self,
@@ -71,16 +66,13 @@ class Giving:
                 fresh = state.fresh_from
                 # Many at a time: expired ones may have to stay.
                 runs = state.take(session.number, MAX_TAKEN, self._engine.now())
-        except (
-            Exception
-        ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
+        except Exception:  # not that nobody wants the answer any more: then all comes back with the session
             for first, end in runs:
                 state.give_back(session.number, range_of(first, end))
             self.serve(state)
             raise
         if not found.count and are_done_with and waits_on():
             return None
-        self.taken += found.count
         session.work += found.size
         if session.allowance is not None and found.size:
             self.gave(session.allowance, found.size)

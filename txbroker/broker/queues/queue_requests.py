@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -271,8 +270,7 @@ class Queueing:
                 why = "its session has ended"
             elif expires is not None and self._is_unused(queue, expires, now):
                 why = "it was not used"
-            if why:
-                self._end(queue, why)
+            if why and self._end(queue, why):
                 left -= 1
                 if not left:
                     break
@@ -288,10 +286,14 @@ class Queueing:
             state.used_at = now
         return now - state.used_at >= expires
 
-    def _end(self, queue: DeclaredQueue, why: str) -> None:
-        with suppress(QueueInUse):  # it goes after the outcome of that transaction
+    def _end(self, queue: DeclaredQueue, why: str) -> bool:
+        """Delete a queue; return whether it has gone: one that an undecided transaction needs goes after that."""
+        try:
             self._delete(queue, None)
-            self.log.info("queue {queue!r} is deleted: {why}", queue=queue.name, why=why)
+        except QueueInUse:
+            return False
+        self.log.info("queue {queue!r} is deleted: {why}", queue=queue.name, why=why)
+        return True
 
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""

@@ -40,8 +40,6 @@ AGAIN: Final = 50_000
 """µs after which a queue is looked at again in which nothing is known to expire earlier."""
 SOON: Final = 1_000_000
 """µs after which what could not be read or ended is tried again."""
-AT_ONCE: Final = -1
-"""When a queue is to be looked at again that has changed while it was looked at."""
 
 
 class Removals:
@@ -60,8 +58,6 @@ class Removals:
         """The same by partition. What the heap has beside it is not so any more."""
         self._first_known: set[int] = set()
         """Partitions of queues of which it is known when the first message expires."""
-        self.pause = AGAIN
-        """µs after which a queue is looked at again in which nothing is known to expire earlier."""
         self._looked: dict[int, int] = {}
         """When a queue was looked at last, by partition; journal time."""
         self._unreadable: dict[int, int] = {}
@@ -87,7 +83,7 @@ class Removals:
         if not is_too_long(state):
             if not state.may_expire or (is_published and number in self._first_known):
                 return
-            again = self._looked.get(number, -self.pause) + self.pause
+            again = self._looked.get(number, -AGAIN) + AGAIN
             if self._engine.now() < again:
                 if again < self._due_of.get(number, NEVER):
                     self._is_due(state, again)
@@ -169,51 +165,51 @@ class Removals:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
         at = state.next_due()  # what is returned later may expire then, or be too much
         if run is not None and state.may_expire:
-            found = yield from self._expired(state, run)
-            if isinstance(found, tuple):
-                return self._end(state, *found, Death.EXPIRED)
-            if found == AT_ONCE:
+            end, expires = yield from self._expired(state, run, now)
+            if end > run[0]:
+                return self._end(state, run[0], end, Death.EXPIRED)
+            if expires <= now:
                 return True
-            if found < NEVER:
+            if expires < NEVER:
                 self._first_known.add(state.store.number)
-            at = found if at is None else min(found, at)
+            at = expires if at is None else min(expires, at)
         self._is_due(state, None if at is None or at >= NEVER else at)
         return False
 
     def _expired(
-        self, state: QueueDeliveries, run: tuple[int, int]
-    ) -> Generator[Work | None, Any, tuple[int, int] | int]:
-        """Return the expired messages at the head of a run that is ready; or if the first has not expired, the journal
-        time at which it does.
+        self, state: QueueDeliveries, run: tuple[int, int], now: int
+    ) -> Generator[Work | None, Any, tuple[int, int]]:
+        """Return the offset behind the expired messages at the head of a run that is ready; and if the first has not
+        expired, the journal time at which it does, or at which to look again: ``now``, if the queue has changed since.
         """
-        number, now, ttl = state.store.number, self._engine.now(), state.queue.settings.message_ttl
+        first, number, ttl = run[0], state.store.number, state.queue.settings.message_ttl
         try:
-            data = yield from read(state.store, run[0], run[1], PIECE)
+            data = yield from read(state.store, first, run[1], PIECE)
         except OffsetOutOfRange:
-            return now + SOON  # a repair or a deletion has moved the start
+            return first, now + SOON  # a repair or a deletion has moved the start
         except CorruptSegment as error:
-            self.damaged(state, None, run[0], min(run[1], max(run[0], error.last_offset) + 1), error)
-            return AT_ONCE
+            self.damaged(state, None, first, min(run[1], max(first, error.last_offset) + 1), error)
+            return first, now
         except OSError as error:
-            if self._unreadable.get(number) != run[0]:
-                self._unreadable[number] = run[0]
+            if self._unreadable.get(number) != first:
+                self._unreadable[number] = first
                 self.log.error(
                     "the first message of queue {queue!r} cannot be read, and it is tried again: {error}",
                     queue=state.queue.name, error=str(error),
                 )  # fmt: skip
-            return now + SOON
+            return first, now + SOON
         again = state.ready_run(now)
-        if self._engine.busy or again is None or again[0] != run[0]:
-            return AT_ONCE  # others were at it while it was read
+        if self._engine.busy or again is None or again[0] != first:
+            return first, now  # others were at it while it was read
         wall = self._engine.wall_offset
-        expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + wall)
-        if expired is not None and expired[0] == run[0]:
-            return expired
+        expired = expired_run(data, first, min(run[1], again[1]), ttl, now + wall)
+        if expired is not None and expired[0] == first:
+            return expired[1], now
         if not may_expire(data, ttl):
-            return NEVER
-        first = next(position for position, _, offset, count in walk(data) if offset + count > run[0])
-        at = expires_at(data, first, ttl)
-        return NEVER if at >= NEVER else max(at - wall, now + 1)
+            return first, NEVER
+        head = next(position for position, _, offset, count in walk(data) if offset + count > first)
+        at = expires_at(data, head, ttl)
+        return first, NEVER if at >= NEVER else max(at - wall, now + 1)
 
     def _end(self, state: QueueDeliveries, first: int, end: int, death: Death) -> bool:
         """End ready messages; return whether there may be more."""

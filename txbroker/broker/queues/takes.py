@@ -334,11 +334,10 @@ class Takes:
 
     def stop_waiting(self, session: Session) -> None:
         """End what a session waits for."""
-        if self._of_session.pop(session.number, 0):
+        if self._of_session.get(session.number):
             for number, line in list(self._waiting.items()):
                 for waiting in [each for each in line if each.session is session]:
                     line.remove(waiting)
-                    if waiting.timer is not None and waiting.timer.active():
-                        waiting.timer.cancel()
+                    self._stop_waiting(waiting)
                 if not line:
                     del self._waiting[number]

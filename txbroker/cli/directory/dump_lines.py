@@ -187,11 +187,11 @@ def _group_shape(value: GroupRow) -> dict[str, Any]:
 
 
 def _exchange_shape(value: ExchangeSettings) -> dict[str, Any]:
-    return _shape(value) | {"kind": value.kind.name.lower()}
+    return _shape(value) | {"kind": value.kind.word}
 
 
 def _queue_settings_shape(value: QueueSettings) -> dict[str, Any]:
-    return _shape(value) | {"overflow": value.overflow.name.lower()}
+    return _shape(value) | {"overflow": value.overflow.word}
 
 
 def _unfinished_shape(value: Unfinished) -> dict[str, Any]:

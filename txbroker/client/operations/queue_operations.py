@@ -33,8 +33,8 @@ from txbroker.wire.messages import (
 )
 
 T = TypeVar("T")
-KINDS: Final = {kind.name.lower(): kind for kind in ExchangeKind}
-OVERFLOWS: Final = {each.name.lower().replace("_", "-"): each for each in Overflow}
+KINDS: Final = {each.word: each for each in ExchangeKind}
+OVERFLOWS: Final = {each.word: each for each in Overflow}
 
 
 class QueueOperations:
