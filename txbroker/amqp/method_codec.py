@@ -1,0 +1,98 @@
+"""The payloads of frames with methods: a method's arguments one after the other, bits packed into octets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+
+from txbroker.amqp import methods
+from txbroker.amqp.connection_methods import Method
+from txbroker.amqp.fields import decode_table, encode_table, long_text, malformed, short_text
+from txbroker.amqp.reply_codes import AmqpError, Reply
+
+_INDEX: Final = Struct(">HH")
+_NUMBERS: Final = {
+    "Octet": Struct(">B"),
+    "Short": Struct(">H"),
+    "Long": Struct(">I"),
+    "LongLong": Struct(">Q"),
+}
+_U32: Final = _NUMBERS["Long"]
+assert methods.__name__, "the module makes its methods known"
+_LAYOUTS: Final = {
+    each: tuple(map(str, each.__annotations__.values()))[1:] for each in Method.__subclasses__()
+}
+"""The kinds of the arguments of each method, as its annotations name them."""
+BY_INDEX: Final = {method.index: method for method in Method.__subclasses__()}
+"""Every method by its class and number."""
+
+
+def decode_method(payload: bytes | memoryview) -> Method:
+    """Return the method that the payload of a frame is; raises AmqpError: SYNTAX_ERROR, COMMAND_INVALID."""
+    try:
+        index = _INDEX.unpack_from(payload)
+        method = BY_INDEX.get(index)
+        if method is None:
+            raise AmqpError(Reply.COMMAND_INVALID, f"there is no method {index[1]} of class {index[0]}")
+        return method(*_arguments(payload, _LAYOUTS[method]))
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise malformed(f"the arguments of a method: {error}") from error
+
+
+def _arguments(payload: bytes | memoryview, kinds: tuple[str, ...]) -> list[Any]:
+    found: list[Any] = []
+    position, bits, end = 4, 0, len(payload)
+    for kind in kinds:
+        if kind == "Bit":
+            if not bits % 8:
+                octet, position = payload[position], position + 1
+            found.append(bool(octet >> bits % 8 & 1))
+            bits += 1
+            continue
+        bits = 0
+        if kind == "ShortText":
+            begin = position + 1
+            position = begin + payload[position]
+            found.append(str(payload[begin:position], "utf-8"))
+        elif kind == "LongText":
+            begin = position + 4
+            position = begin + _U32.unpack_from(payload, position)[0]
+            found.append(bytes(payload[begin:position]))
+        elif kind == "Fields":
+            table, position = decode_table(payload, position)
+            found.append(table)
+        else:
+            number = _NUMBERS[kind]
+            found += number.unpack_from(payload, position)
+            position += number.size
+        if position > end:
+            raise malformed("the arguments of a method end within one")
+    return found
+
+
+_ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
+    "ShortText": short_text,
+    "LongText": long_text,
+    "Fields": encode_table,
+    **{kind: number.pack for kind, number in _NUMBERS.items()},
+}
+
+
+def encode_method(method: Method) -> bytes:
+    """Return the payload of a method's frame. Raises :class:`ValueError` for a short string of more than 255 bytes."""
+    pieces, octet, bits = [_INDEX.pack(*method.index)], 0, 0
+    for name, kind in zip(method.__struct_fields__, _LAYOUTS[type(method)], strict=True):
+        value = getattr(method, name)
+        if kind == "Bit":
+            octet |= value << bits
+            bits += 1
+            continue
+        if bits:
+            pieces.append(bytes((octet,)))
+            octet = bits = 0
+        pieces.append(_ENCODERS[kind](value))
+    if bits:
+        pieces.append(bytes((octet,)))
+    return b"".join(pieces)
