@@ -77,6 +77,8 @@ class AmqpDecoder:
         self._position = 0
         self.uncut = 0
         """The number of bytes that were not decoded: there may be whole frames in them."""
+        self.came = 0
+        """How many bytes have come."""
         self.taken = 0
         """The bytes of what :meth:`take` returned last."""
         self._begun = bytearray()
@@ -110,6 +112,7 @@ class AmqpDecoder:
 
     def add(self, data: bytes) -> None:
         """Take bytes, and keep them for :meth:`take`."""
+        self.came += len(data)
         if self._has_failed:
             return
         whole: bytes | bytearray = data

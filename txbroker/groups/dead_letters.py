@@ -34,9 +34,9 @@ from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
 from txbroker.groups.retries import has_target, is_queue, target_of
-from txbroker.queues.deaths import CAUSES, deaths_of, header_of, with_death
+from txbroker.queues.deaths import CAUSES, header_of, with_death
 from txbroker.wire import dead_letters as names
-from txbroker.wire.queues import DEATHS, EXPIRATION
+from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -60,6 +60,16 @@ class Letter(NamedTuple):
     group: str
     partition: int
     offset: int
+
+
+class Origin(NamedTuple):
+    """Where dead letters come from: the ``name`` of a topic or queue, and of a queue the key that they get (None: their
+    own) and the exchange that they go through.
+    """
+
+    name: str
+    key: bytes | None = None
+    exchange: str = ""
 
 
 class DeadLetters:
@@ -97,8 +107,8 @@ class DeadLetters:
         """How many were moved since this start."""
         self.queue_runs: Callable[[int, bytes], Sequence[UnsentRun]] = _no_queues
         """Returns where a dead letter of the queue with that partition goes."""
-        self.queue_origin: Callable[[int], tuple[str, bytes | None]] = _no_origin
-        """Returns the name of the queue with that partition, and the key that its dead letters get, if they do."""
+        self.queue_origin: Callable[[int], Origin] = _no_origin
+        """Returns what the queue with that partition is, and what its dead letters get."""
         self.settle: Settle | None = None
         """Settles offsets for a group, outside a transaction."""
         groups.on_dead = self._on_dead
@@ -189,9 +199,9 @@ class DeadLetters:
             return
         self._reading = True
         of_queue = is_queue(store)
-        topic, key = self.queue_origin(letter.partition) if of_queue else (store.topic, None)
+        origin = self.queue_origin(letter.partition) if of_queue else Origin(store.topic)
         at = self._engine.now() + self._engine.wall_offset if of_queue else 0
-        work = partial(_frame_of, plan, letter, topic, store.index, details, key, at)
+        work = partial(_frame_of, plan, letter, origin, store.index, details, at)
         self._run_blocking(work, partial(self._read, letter, details), partial(self._failed, letter))
 
     def _details(self, letter: Letter) -> Unfinished | None:
@@ -301,28 +311,27 @@ def _no_queues(partition: int, framed: bytes) -> Sequence[UnsentRun]:
     raise AssertionError(f"partition number {partition} is a queue's, and nobody knows it: {framed[:0]!r}")
 
 
-def _no_origin(partition: int) -> tuple[str, bytes | None]:
+def _no_origin(partition: int) -> Origin:
     raise AssertionError(f"partition number {partition} is a queue's, and nobody knows it")
 
 
 def _frame_of(
     plan: ReadPlan,
     letter: Letter,
-    topic: str,
+    origin: Origin,
     index: int,
     details: Unfinished,
-    key: bytes | None,
     at: int,
 ) -> bytes:
-    """Read a message, and return it as the frame of a dead letter, with that key if there is one; one of a queue tells
-    that it has died ``at`` that time, by the wall clock (0: it is no queue's).
+    """Read a message, and return it as the frame of a dead letter; one of a queue tells that it has died ``at`` that
+    time, by the wall clock (0: it is no queue's).
 
     Raises CorruptData and what a wrapper may raise.
     """
     message = _message_of(plan, letter.offset)
     why = details.reason or (CAUSES[details.death] if at else "")
     headers: Headers = (
-        (names.DEAD_TOPIC, topic.encode()),
+        (names.DEAD_TOPIC, origin.name.encode()),
         (names.DEAD_PARTITION, b"%d" % index),
         (names.DEAD_OFFSET, b"%d" % letter.offset),
         (names.DEAD_GROUP, letter.group.encode()),
@@ -334,16 +343,25 @@ def _frame_of(
     own = [each for each in message.headers if each[0] not in told]  # of a dead letter that has died again
     kept: Headers = ()
     if at:
-        kept = (header_of(with_death(deaths_of(message.headers), topic, details.death, at)),)
-        own = [each for each in own if each[0] not in (DEATHS, EXPIRATION)]
-    given = message.key if key is None else key
+        deaths = with_death(message.headers, message.key, origin.name, details.death, at)
+        kept = (header_of(deaths), *_exchange_header(message.headers, origin.exchange))
+        own = [each for each in own if each[0] not in (DEATHS, EXPIRATION, EXCHANGE)]
+    given = message.key if origin.key is None else origin.key
     # What was accepted must go on: if it has no room for what is said of it, some of that is left out, at last its own.
     for more in ((*own, *kept, *headers), (*own, *kept, *headers[:-1]), (*own, *kept), tuple(own), kept, ()):
         with suppress(MessageTooLarge):
             whole = frame.encode(message.value, message.timestamp, given, more)
             if len(whole) <= MAX_FRAME:
                 return whole
-    raise CorruptData("the message takes more bytes than any frame with the key that it is to get", topic, 0)
+    raise CorruptData(
+        "the message takes more bytes than any frame with the key that it is to get", origin.name, 0
+    )
+
+
+def _exchange_header(headers: Headers, exchange: str) -> Headers:
+    """Return what says of a dead letter that came over AMQP which exchange it goes through."""
+    is_wanted = exchange and any(name == AMQP_PROPERTIES for name, _ in headers)
+    return ((EXCHANGE, exchange.encode()),) if is_wanted else ()
 
 
 def _message_of(plan: ReadPlan, offset: int) -> frame.Message:

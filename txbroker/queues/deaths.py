@@ -14,7 +14,7 @@ from journal.constants import KIB
 from journal.message_headers import Headers, last_value
 from journal.records.group_entries import Death
 from journal.records.queue_entries import MAX_NAME_BYTES
-from txbroker.wire.queues import DEATHS
+from txbroker.wire.queues import DEATHS, EXCHANGE
 
 CAUSES: Final = {
     Death.REJECTED: "rejected",
@@ -30,12 +30,18 @@ MAX_BYTES: Final = 128 * KIB
 
 
 class QueueDeath(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """That a message has died in a queue of one cause, ``count`` times, first at ``first`` (µs since 1970 UTC)."""
+    """That a message has died in a queue of one cause, ``count`` times, first at ``first`` (µs since 1970 UTC).
+
+    ``exchange`` is the one with a name that it had come through over AMQP ("": none, or that is not known), ``keys``
+    are its routing keys, both when it died so first.
+    """
 
     queue: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
     cause: Annotated[str, msgspec.Meta(max_length=32)]
     count: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
     first: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    exchange: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)] = ""
+    keys: list[Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]] = []
 
 
 _decode = msgspec.json.Decoder(list[QueueDeath]).decode
@@ -54,17 +60,23 @@ def deaths_of(headers: Headers) -> list[QueueDeath]:
         return []
 
 
-def with_death(deaths: Sequence[QueueDeath], queue: str, death: Death, at: int) -> list[QueueDeath]:
+def with_death(headers: Headers, key: bytes | None, queue: str, death: Death, at: int) -> list[QueueDeath]:
     """Return the deaths of a message that has died once more."""
-    cause = CAUSES[death]
+    cause, deaths = CAUSES[death], deaths_of(headers)
     others = [each for each in deaths if (each.queue, each.cause) != (queue, cause)]
     known = next((each for each in deaths if (each.queue, each.cause) == (queue, cause)), None)
     latest = (
-        QueueDeath(queue, cause, 1, at)
+        QueueDeath(queue, cause, 1, at, *_way(headers, key))
         if known is None
-        else QueueDeath(queue, cause, known.count + 1, known.first)
+        else msgspec.structs.replace(known, count=known.count + 1)
     )
     return [latest, *others][:MAX_DEATHS]
+
+
+def _way(headers: Headers, key: bytes | None) -> tuple[str, list[str]]:
+    """Return the exchange that a message came through, and its routing keys."""
+    exchange = (last_value(headers, EXCHANGE) or b"")[:MAX_NAME_BYTES].decode(errors="ignore")
+    return exchange, [(key or b"")[:MAX_NAME_BYTES].decode(errors="ignore")]
 
 
 def header_of(deaths: Sequence[QueueDeath]) -> tuple[str, bytes]:

@@ -95,6 +95,14 @@ class Declarations:
             raise UnknownExchange(f"there is no exchange {name!r}; nothing has changed. Declare it first")
         return found
 
+    def known_queue(self, name: str) -> DeclaredQueue | None:
+        """Return a queue, if it is there."""
+        return self._fold.queues.get(name)
+
+    def known_exchange(self, name: str) -> Exchange | None:
+        """Return an exchange, if it is there."""
+        return self._fold.exchanges.get(name)
+
     # -- queues ------------------------------------------------------------------------------------
 
     def declare_queue(self, name: str, settings: QueueSettings, by: Actor | None) -> DeclaredQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from journal.constants import MIB
@@ -27,6 +27,7 @@ from txbroker.errors import (
     UnknownExchange,
     Unroutable,
 )
+from txbroker.queues.compared_headers import compared_headers
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
 
@@ -204,7 +205,7 @@ def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
     return bytes(frames[begin : begin + header[7]])
 
 
-def _read(data: bytes) -> tuple[str, dict[str, object], bool]:
+def _read(data: bytes) -> tuple[str, Mapping[str, object], bool]:
     """Return a routing key, headers, and whether a message expires by itself."""
     if not data:
         return "", {}, False
@@ -217,7 +218,7 @@ def _read(data: bytes) -> tuple[str, dict[str, object], bool]:
         raise InvalidFrame(
             f"a routing key of {len(attribute.key or b'')} bytes, {MAX_NAME_BYTES} are allowed; nothing was sent"
         )
-    return key, dict(attribute.headers), expiration_of(attribute.headers) is not None
+    return key, compared_headers(attribute.headers), expiration_of(attribute.headers) is not None
 
 
 def _unroutable(exchange: Exchange, key: str) -> Unroutable:

@@ -41,7 +41,7 @@ def checked(*sources: Mapping[str, Any]) -> config.Config:
     try:
         proxies = Proxies(made.service.proxies)
         listening.open_ones(
-            reactor, made.service.listen, known, proxies=proxies
+            reactor, made.service.endpoints, known, proxies=proxies
         )  # raises for what is no endpoint
     except InvalidSetting as error:
         raise InvalidSetting(f"--listen {error}") from error

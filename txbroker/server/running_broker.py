@@ -19,6 +19,7 @@ from txbroker.broker.sessions.latencies import INTERVAL
 from txbroker.broker.sessions.settings import SECOND
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.tokens import TokenIssuer
+from txbroker.server.connections import languages
 from txbroker.server.connections.connections import Connections
 from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.connections.peer_facts import exposed_facts_of, facts_of
@@ -88,8 +89,7 @@ class RunningBroker:
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
         self.connections = Connections(self.broker, self.intake, self.send_buffers, config.service, reactor)
         self.factory = BrokerFactory(self.connections)
-        self.exposed_factory = BrokerFactory(self.connections, exposed_facts_of)
-        """For endpoints that others can reach: it lets nobody in without a login."""
+        self._speak_amqp = languages.amqp(self.broker)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces, self.broker.latencies.forces.observe, self._forcing,
@@ -117,6 +117,13 @@ class RunningBroker:
         self.writer.wake()
         for passes in self.broker.passes:
             passes.wake()  # what fell due while it was stopped
+
+    def factory_for(self, is_exposed: bool, is_amqp: bool) -> BrokerFactory:
+        """Return the factory for an endpoint. One that others can reach lets nobody in without a login."""
+        learn = exposed_facts_of if is_exposed else facts_of
+        return BrokerFactory(
+            self.connections, learn, speak=self._speak_amqp if is_amqp else languages.OwnLanguage
+        )
 
     def admin_factory(self, data: str) -> BrokerFactory:
         """Return the factory for the administrator's socket of a data directory, which knows no limits."""

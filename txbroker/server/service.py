@@ -133,7 +133,7 @@ class TxBrokerService(Service):
             # Before recovery, which may take minutes. And before they listen: the descriptor of a socket that was
             # handed over is closed then.
             self._open_ones = listening.open_ones(
-                self._reactor, self.config.service.listen, self.certificates, proxies=self._proxies
+                self._reactor, self.config.service.endpoints, self.certificates, proxies=self._proxies
             )
         except InvalidSetting as error:
             self._end("an endpoint cannot be used", error)
@@ -243,7 +243,7 @@ class TxBrokerService(Service):
     @inlineCallbacks
     def _open_ports(self, is_start: bool = False) -> Generator[Deferred[Any], Any, None]:
         """Listen to the endpoints that may be: to those that others can reach only if they have to log in."""
-        for description in self.config.service.listen:
+        for description in self.config.service.endpoints:
             if description in self.ports or (description in self._open_ones and not self._may_be_open()):
                 continue
             assert self.serving is not None
@@ -251,7 +251,8 @@ class TxBrokerService(Service):
                 endpoint = listening.endpoint_of(self._reactor, description, self.certificates)
                 proxied = partial(self._proxied, tells=not isinstance(endpoint, TlsServerEndpoint))
                 must_log_in = description in self._open_ones and not self.config.service.insecure_open
-                factory = self.serving.exposed_factory if must_log_in else self.serving.factory
+                is_amqp = description in self.config.service.listen_amqp
+                factory = self.serving.factory_for(must_log_in, is_amqp)
                 port = yield listening.listen(endpoint, factory, proxied)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
                 if not is_start:

@@ -19,13 +19,16 @@ from txbroker.server.hangup import HANGUP
 from txbroker.server.service import TxBrokerService
 from txbroker.server.settings import config
 
-_ON_THE_COMMAND_LINE: Final = ("data", "listen")
+_ON_THE_COMMAND_LINE: Final = ("data", "listen", "listen_amqp")
 
 
 class Options(usage.Options):
     """The options behind ``twistd txbroker``. After parsing, ``config`` holds all settings."""
 
-    synopsis = "[--data DIRECTORY] [--listen ENDPOINT]... [--config FILE] [--set NAME=VALUE]..."
+    synopsis = (
+        "[--data DIRECTORY] [--listen ENDPOINT]... [--listen-amqp ENDPOINT]... [--config FILE] "
+        "[--set NAME=VALUE]..."
+    )
     optParameters: Final = [
         ["data", "d", None, "Directory that holds everything; made if it is missing. One process at a time."],
         ["config", "c", None, "TOML file with settings; what is on the command line wins over it."],
@@ -43,6 +46,7 @@ class Options(usage.Options):
         super().__init__()  # type: ignore[no-untyped-call]
         self._asked = False
         self._listen: list[str] = []
+        self._listen_amqp: list[str] = []
         self._set: dict[str, Any] = {}
 
     def opt_listen(self, endpoint: str) -> None:
@@ -54,6 +58,14 @@ class Options(usage.Options):
 
     opt_listen.__doc__ = " ".join((opt_listen.__doc__ or "").split())  # Twisted would show the indentation
     opt_l = opt_listen
+
+    def opt_listen_amqp(self, endpoint: str) -> None:
+        """Twisted endpoint to listen on for clients that speak AMQP 0-9-1, as RabbitMQ's and Celery do:
+        tcp:5672:interface=127.0.0.1, or tls: as above. May be repeated.
+        """
+        self._listen_amqp.append(endpoint)
+
+    opt_listen_amqp.__doc__ = " ".join((opt_listen_amqp.__doc__ or "").split())
 
     def opt_set(self, assignment: str) -> None:
         """Any setting, as NAME=VALUE: max_sessions=500, message_timeout=30s, ... May be repeated."""
@@ -72,6 +84,8 @@ class Options(usage.Options):
             given["data"] = self["data"]
         if self._listen:
             given["listen"] = self._listen
+        if self._listen_amqp:
+            given["listen_amqp"] = self._listen_amqp
         if self["insecure-open"]:
             given[listening.INSECURE] = True
         try:

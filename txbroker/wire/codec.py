@@ -94,6 +94,11 @@ class Decoder(Generic[MessageType]):
         self._failed = ""
 
     @property
+    def held(self) -> int:
+        """How many bytes are kept of a message that is not whole."""
+        return len(self.begun)
+
+    @property
     def missing(self) -> int:
         """The missing bytes of the message that has begun; of its length field, if the length is not known."""
         return self._needed - len(self.begun)

@@ -25,6 +25,10 @@ DEATHS: Final = "txbroker.deaths"
 
 Causes are "rejected", "delivery_limit", "expired" and "maxlen"; ``first`` is when it died so first, in µs since 1970.
 """
+EXCHANGE: Final = "txbroker.exchange"
+"""The header of a message that came over AMQP through an exchange with a name: that name."""
+AMQP_PROPERTIES: Final = "txbroker.amqp"
+"""The header of a message that came over AMQP: its properties, flags and values as they came."""
 MAX_TAKEN: Final = 4096
 """Most messages of one answer."""
 MAX_LISTED: Final = 1000

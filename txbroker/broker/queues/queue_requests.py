@@ -24,6 +24,7 @@ from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExchange, UnknownQueue
+from txbroker.groups.dead_letters import Origin
 from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
 from txbroker.queues.deliveries import QueueDeliveries, range_of
@@ -172,11 +173,12 @@ class Queueing:
             )  # fmt: skip
         return runs
 
-    def dead_letter_origin(self, partition: int) -> tuple[str, bytes | None]:
-        """Return the name of a queue, and the key that its dead letters get, None for their own."""
+    def dead_letter_origin(self, partition: int) -> Origin:
+        """Return what a queue is to its dead letters."""
         queue = self._fold.by_partition[partition]
         key = queue.settings.dead_letter_key
-        return queue.name, None if key is None else key.encode()
+        exchange = queue.settings.dead_letter_exchange or ""
+        return Origin(queue.name, None if key is None else key.encode(), exchange)
 
     def drains(self, others: Callable[[Session], object]) -> Callable[[Session], None]:
         """Return what is called when a session's peer has taken its answers: for fetches, and for takes."""

@@ -5,7 +5,7 @@ Only time-outs and bounds are decided here; :mod:`txbroker.broker.broker` define
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -22,11 +22,12 @@ from txbroker.broker.sessions.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.login.facts import ConnectionFacts
 from txbroker.server.connections.connections import LEAST_UNSENT, Connections
+from txbroker.server.connections.languages import OwnLanguage, Speak
 from txbroker.server.connections.peer_facts import facts_of
 from txbroker.server.connections.read_limits import Pause
 from txbroker.server.connections.send_buffer import SendBuffer
-from txbroker.wire.codec import encode, request_decoder
-from txbroker.wire.messages import AnyRequest, Refused
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Refused
 
 MAX_HELLO = 8 * KIB
 MAX_STRANGER = 24 * KIB
@@ -45,7 +46,7 @@ SHORT_READ = 4 * KIB
 Learn = Callable[[Any], ConnectionFacts]
 """Finds out the facts of a connection from its transport."""
 
-Requests = list[tuple[AnyRequest, memoryview]]
+Requests = Sequence[tuple[Any, memoryview]]
 
 
 class BrokerProtocol(Protocol, Flow):
@@ -53,9 +54,10 @@ class BrokerProtocol(Protocol, Flow):
 
     log = Logger()
 
-    def __init__(self, connections: Connections, learn: Learn = facts_of) -> None:
+    def __init__(self, connections: Connections, learn: Learn = facts_of, speak: Speak = OwnLanguage) -> None:
         self.connections = connections
         self._learn = learn
+        self._speak = speak
 
     def connectionMade(self) -> None:
         """Open a session."""
@@ -63,7 +65,6 @@ class BrokerProtocol(Protocol, Flow):
         assert transport is not None
         _tune(transport)
         self.peer = connections.name_of(transport.getPeer())
-        self._decoder = request_decoder(connections.broker.settings.max_request)
         self._pauses = Pause(0)
         self._takes = True
         self._greeted = self._ended = self._counted = self._bulk = False
@@ -76,7 +77,12 @@ class BrokerProtocol(Protocol, Flow):
         )
         transport.registerProducer(self.send_buffer, True)  # type: ignore[attr-defined]
         learn = partial(self._learn, transport)
-        self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close, learn)
+        language = self.language = self._speak(
+            connections.broker, self.send_buffer.deliver, self._on_end, connections.clock.callLater
+        )
+        self._decoder, self._received = language.decoder, language.received
+        self.session = connections.broker.opened(self.peer, language.answered, self._on_close, learn)
+        language.begin(self.session)
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
         self.session.throttle = self._throttle
@@ -163,14 +169,15 @@ class BrokerProtocol(Protocol, Flow):
                     self.connections.broker.quotas.took(session.allowance, decoder.taken)
             if messages:
                 self._judge(messages)
+                self.language.turn_over()
                 session.uncounted += work
                 if session.uncounted >= UNCOUNTED:
                     accounts.charge(session, session.uncounted)
                     session.uncounted = 0
             if self._ended:
                 return work
-            if decoder.begun and not decoder.uncut:
-                self._hold(len(decoder.begun), bool(messages), decoder.missing)
+            if decoder.held and not decoder.uncut:
+                self._hold(decoder.held, bool(messages), decoder.missing)
             elif messages:
                 if not self._greeted and session.number:
                     self._greet()
@@ -208,8 +215,7 @@ class BrokerProtocol(Protocol, Flow):
 
     def _judge(self, messages: Requests) -> None:
         """Hand them to the broker, but for those that time is too short for."""
-        broker, session, goes_on = self.connections.broker, self.session, self._scheduler.goes_on
-        received = broker.received
+        session, goes_on, received = self.session, self._scheduler.goes_on, self._received
         count = len(messages)
         done = 0
         if count > 2:  # most reads are a request or two, which need no check of the time
@@ -237,7 +243,7 @@ class BrokerProtocol(Protocol, Flow):
     def _wait(self) -> None:
         """Read nothing until everything kept has been carried out, and count the kept bytes: the session is in line."""
         self.pause(Pause.TURN)
-        self._count(self._decoder.uncut + len(self._decoder.begun))
+        self._count(self._decoder.uncut + self._decoder.held)
 
     def _hold(self, held: int, begun_now: bool, missing: int) -> None:
         """Note that a message has begun, and that its bytes take memory."""
@@ -316,7 +322,7 @@ class BrokerProtocol(Protocol, Flow):
         """
         if not throttled:
             self.resume(Pause.QUOTA)
-        elif len(self._decoder.begun) <= BULK_READ:
+        elif self._decoder.held <= BULK_READ:
             self.pause(Pause.QUOTA)
 
     def _bound_unsent(self) -> None:
@@ -362,7 +368,7 @@ class BrokerProtocol(Protocol, Flow):
             if not self._greeted and now - since > limits.hello:
                 self.drop(PeerViolation(f"it has not logged in within {limits.hello:g} s (hello_timeout)"))
             elif self._greeted and now - since > limits.message:
-                held = len(self._decoder.begun)
+                held = self._decoder.held
                 self.drop(
                     PeerViolation(f"{held} bytes of a message, and not the rest in {limits.message:g} s")
                 )
@@ -375,6 +381,8 @@ class BrokerProtocol(Protocol, Flow):
             self.abort()
         if limits.idle is not None and not self._ended:
             self._check_idle(now, limits.idle)
+        if not self._ended and (reason := self.language.check(now, not self._pauses, limits.close)):
+            self.drop(PeerViolation(reason))
 
     def _check_idle(self, now: float, idle: float) -> None:
         if self._active or self.send_buffer.unsent or self._pauses:
@@ -390,7 +398,7 @@ class BrokerProtocol(Protocol, Flow):
                 self.log.warn(
                     "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
                 )
-            self.send_buffer.deliver(
+            self.language.answered(
                 encode(Refused(0, type(error).__name__, f"{error}; the connection is closed"))
             )
             self.close()
@@ -399,6 +407,13 @@ class BrokerProtocol(Protocol, Flow):
         if not self._ended:
             if self._may_be_told():
                 self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
+            self.close()
+
+    def _on_end(self, reason: str) -> None:
+        """Close, because the language has come to its end; without a reason as its peer wanted."""
+        if reason:
+            self._on_close(reason)
+        else:
             self.close()
 
     def _may_be_told(self) -> bool:
@@ -410,7 +425,7 @@ class BrokerProtocol(Protocol, Flow):
     def tell(self, message: bytes) -> None:
         """Send a message that answers nothing, if there is a session."""
         if self.session.is_open:
-            self.send_buffer.deliver(message)
+            self.language.answered(message)
 
     def close(self) -> None:
         """Read no more, send what is unsent, then close."""
@@ -436,6 +451,7 @@ class BrokerProtocol(Protocol, Flow):
             said = _words(cast(Exception, reason.value))
             self.log.info("no TLS connection with {peer} was made: {said}", peer=self.peer, said=said)
         self.send_buffer.stopProducing()
+        self.language.lost()
         connections = self.connections
         connections.served.discard(self)
         connections.strangers.discard(self)

@@ -56,25 +56,27 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of the process; sizes in bytes, times in µs.
 
-    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows
-    those that others than this machine's meant users can reach. ``proxies`` are addresses and networks of proxies,
-    which say in a PROXY header for whom each of their connections is. ``http`` are the endpoints for health and
-    metrics; whoever reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
-    ``metrics_series`` series of topics, queues and groups. The tokens of ``token_issuers`` let in: each is an issuer,
-    its audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
-    ``log_format``. With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files``
-    older ones are kept. ``audit`` is the file of the audit, ``-`` standard output, empty for none. A message must
-    be complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
-    dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
-    ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read, ``assembly_bytes``
-    the unfinished messages of all. ``reader_threads`` serve reads that have to wait for the disk.
-    ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if that is 0; a
-    pass over all files begins every ``scrub_interval``.
+    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints, ``listen_amqp`` those for
+    clients that speak AMQP 0-9-1, as RabbitMQ's do; ``insecure_open`` allows those that others than this machine's
+    meant users can reach. ``proxies`` are addresses and networks of proxies, which say in a PROXY header for whom
+    each of their connections is. ``http`` are the endpoints for health and metrics; whoever reaches one of them
+    over a network shows the token in ``http_token_file``. Metrics have at most ``metrics_series`` series of topics,
+    queues and groups. The tokens of ``token_issuers`` let in: each is an issuer, its audience and a file of its
+    keys, with spaces between them. The log has lines of ``log_level`` and above, in ``log_format``. With
+    ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files`` older ones are kept.
+    ``audit`` is the file of the audit, ``-`` standard output, empty for none. A message must be complete
+    ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is dropped, one
+    that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes ``stop_timeout`` at
+    most. ``unsent_bytes`` bounds the answers that all peers have not read, ``assembly_bytes`` the unfinished
+    messages of all. ``reader_threads`` serve reads that have to wait for the disk. ``switch_interval`` is Python's.
+    The scrubber reads ``scrub_rate`` bytes a second at most, none if that is 0; a pass over all files begins every
+    ``scrub_interval``.
     """
 
     data: str
     audit: str = ""
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    listen_amqp: tuple[str, ...] = ()
     insecure_open: bool = False
     proxies: tuple[str, ...] = ()
     http: tuple[str, ...] = ()
@@ -106,6 +108,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise InvalidSetting("setting data is empty, it must name the directory for the data")
         if not self.listen:
             raise InvalidSetting("setting listen is empty, it must hold at least one endpoint")
+        if both := sorted(set(self.listen) & set(self.listen_amqp)):
+            raise InvalidSetting(
+                f"settings listen and listen_amqp both have {both[0]}: each endpoint speaks one protocol; nothing was "
+                "started"
+            )
         try:
             Proxies(self.proxies)
         except ValueError as error:
@@ -119,6 +126,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                     f"setting {name} is {path}, in the directory of the data, where only the broker's own files may "
                     "be; nothing was started"
                 )
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Return all endpoints that clients connect to."""
+        return self.listen + self.listen_amqp
 
 
 class Config(NamedTuple):
@@ -268,7 +280,7 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 def _plain(name: str, value: Any) -> Any:
     """Return the value as the setting's type; numbers are parsed by their quantity (:mod:`journal.quantities`)."""
     place = KNOWN[name]
-    if name in ("listen", "http", "token_issuers") and isinstance(value, str):
+    if name in ("listen", "listen_amqp", "http", "token_issuers") and isinstance(value, str):
         return (value,)
     if name == "proxies" and isinstance(value, str):
         return tuple(filter(None, map(str.strip, value.split(","))))

@@ -1,0 +1,131 @@
+"""What clients of RabbitMQ declare, as settings of queues and exchanges.
+
+Unknown arguments are passed over, as RabbitMQ does. Those that are known and not kept are refused: a client that wants
+a limit must not believe that there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from journal.records.group_entries import LONGEST_EXPIRY
+from journal.records.queue_entries import ExchangeKind, ExchangeSettings, Overflow, QueueSettings, Scalar
+from txbroker.amqp.fields import Table, Value
+from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.queues.compared_headers import compared
+
+_KINDS: Final = {kind.word: kind for kind in ExchangeKind}
+_OVERFLOWS: Final = {each.word: each for each in Overflow}
+_QUEUE_TYPES: Final = ("classic", "quorum")
+_NOT_KEPT: Final = ("x-max-length-bytes", "x-max-priority", "x-consumer-timeout")
+_MILLISECOND: Final = 1_000
+
+
+def queue_settings(declare: QueueDeclare) -> QueueSettings:
+    """Return the settings that a declaration asks for; raises AmqpError, PRECONDITION_FAILED."""
+    given = declare.arguments
+    kind = _text(given, "x-queue-type") or "classic"
+    if kind not in _QUEUE_TYPES:
+        raise _invalid("x-queue-type", kind, f"one of {', '.join(_QUEUE_TYPES)}")
+    if kind == "quorum" and (declare.exclusive or declare.auto_delete or not declare.durable):
+        raise AmqpError(
+            Reply.PRECONDITION_FAILED,
+            "a quorum queue is durable, neither exclusive nor auto-delete; nothing has changed",
+        )
+    for name in _NOT_KEPT:
+        if name in given:
+            raise AmqpError(
+                Reply.PRECONDITION_FAILED, f"argument {name} is not kept by this broker; nothing has changed"
+            )
+    overflow = _text(given, "x-overflow") or Overflow.DROP_HEAD.word
+    if overflow not in _OVERFLOWS:
+        raise _invalid("x-overflow", overflow, f"one of {', '.join(_OVERFLOWS)}")
+    return QueueSettings(
+        delivery_limit=_number(given, "x-delivery-limit"),
+        dead_letter_exchange=_text(given, "x-dead-letter-exchange"),
+        dead_letter_key=_text(given, "x-dead-letter-routing-key"),
+        message_ttl=_span(given, "x-message-ttl"),
+        max_length=_number(given, "x-max-length"),
+        overflow=_OVERFLOWS[overflow],
+        expires=_span(given, "x-expires"),
+        exclusive=declare.exclusive,
+        auto_delete=declare.auto_delete,
+        durable=declare.durable,
+        single_active=_truth(given, "x-single-active-consumer"),
+    )
+
+
+def exchange_settings(declare: ExchangeDeclare) -> ExchangeSettings:
+    """Return the settings that a declaration asks for; raises AmqpError: COMMAND_INVALID for an unknown kind."""
+    kind = _KINDS.get(declare.kind)
+    if kind is None:
+        raise AmqpError(Reply.COMMAND_INVALID, f"unknown exchange type '{declare.kind}'; nothing has changed")
+    return ExchangeSettings(
+        kind,
+        declare.internal,
+        declare.auto_delete,
+        _text(declare.arguments, "alternate-exchange"),
+        declare.durable,
+    )
+
+
+def binding_arguments(given: Table) -> tuple[tuple[str, Scalar], ...]:
+    """Return the arguments of a binding; raises AmqpError, PRECONDITION_FAILED for one that is a table or an array."""
+    return tuple((name, _scalar(name, given[name])) for name in sorted(given))
+
+
+def consumer_priority(given: Table) -> int:
+    """Return the priority that a consumer asks for; raises AmqpError, PRECONDITION_FAILED."""
+    value = given.get("x-priority", 0)
+    if type(value) is not int or abs(value) >= 1 << 31:
+        raise _invalid("x-priority", value, "a number")
+    return value
+
+
+def _scalar(name: str, value: Value) -> Scalar:
+    found = compared(value)
+    if found is None or isinstance(found, bytes | int | float | bool):
+        return found
+    raise _invalid(name, value, "text, a number, a truth value or none")
+
+
+def _text(given: Table, name: str) -> str | None:
+    value = given.get(name)
+    if value is None or (isinstance(value, str) and len(value.encode()) <= 255):
+        return value
+    raise _invalid(name, value, "text of at most 255 bytes")
+
+
+def _number(given: Mapping[str, Value], name: str) -> int | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise _invalid(name, value, "a number from 0 on")
+    return value
+
+
+def _span(given: Table, name: str) -> int | None:
+    """Return a time in ms as µs."""
+    value = _number(given, name)
+    if value is not None and value * _MILLISECOND > LONGEST_EXPIRY:
+        raise _invalid(name, value, f"at most {LONGEST_EXPIRY // _MILLISECOND} ms")
+    return None if value is None else value * _MILLISECOND
+
+
+def _truth(given: Table, name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise _invalid(name, value, "a truth value")
+    return value
+
+
+def _invalid(name: str, value: Value, wanted: str) -> AmqpError:
+    shown = repr(value)
+    return AmqpError(
+        Reply.PRECONDITION_FAILED,
+        f"invalid arg '{name}': {shown if len(shown) <= 60 else shown[:60] + '...'}; it must be {wanted}; nothing has "
+        "changed",
+    )

@@ -1,0 +1,154 @@
+"""One channel of a connection: its methods, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from txbroker.amqp.connection_methods import (
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    Method,
+)
+from txbroker.amqp.framing import method_frame
+from txbroker.amqp.methods import BasicPublish
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.consuming import Consuming
+from txbroker.channels.declaring import Declaring
+from txbroker.channels.publishing import Publishing
+from txbroker.channels.refusals import amqp_error
+from txbroker.channels.requests import Then
+from txbroker.channels.settling import Settling
+from txbroker.channels.transactions import Transacting, Transaction
+from txbroker.wire.messages import Refused, Request
+
+if TYPE_CHECKING:
+    from txbroker.channels.connection import AmqpConnection
+
+
+class Channel:
+    """A channel. ``transaction`` is what it has said since its last commit, None if it is not transactional.
+
+    ``is_closed``: it was closed; until its client has said that it knows, whatever comes on it is passed over.
+    """
+
+    def __init__(self, connection: AmqpConnection, number: int) -> None:
+        self.connection, self.number = connection, number
+        self.requests, self.directory = connection.requests, connection.directory
+        self.is_closed = False
+        self.last_queue = ""
+        """The queue that was declared last, which is meant where none is named."""
+        self.transaction: Transaction | None = None
+        self.publishing, self.settling = Publishing(self), Settling(self)
+        self.consuming = Consuming(self)
+        self._under_way: Method | None = None
+        """The method that is being carried out."""
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            **Declaring(self).handlers,
+            **self.publishing.handlers,
+            **self.settling.handlers,
+            **self.consuming.handlers,
+            **Transacting(self).handlers,
+            ChannelFlow: self._flow,
+            ChannelClose: self._close,
+        }
+
+    # -- what comes --------------------------------------------------------------------------------
+
+    def received(self, method: Method, properties: bytes, body: memoryview) -> None:
+        """Take a method; raises AmqpError."""
+        if self.is_closed:
+            if isinstance(method, ChannelClose | ChannelCloseOk):
+                self._forget(method)
+            return
+        if type(method) is BasicPublish:
+            self.publishing.publish(method, properties, bytes(body))
+            return
+        handler = self._handlers.get(type(method))
+        if handler is None:
+            is_second = isinstance(method, ChannelOpen)
+            text = (
+                "second 'channel.open' seen" if is_second else f"{type(method).__name__} is not for a server"
+            )
+            raise AmqpError(Reply.CHANNEL_ERROR if is_second else Reply.COMMAND_INVALID, text)
+        self.publishing.flush()  # requests are judged in the order in which methods came
+        self._under_way = method
+        handler(method)
+        self._under_way = None
+
+    def flush(self) -> None:
+        """Send the broker what was gathered in the turn."""
+        self.publishing.flush()
+        self.settling.flush()
+
+    def _flow(self, method: ChannelFlow) -> None:
+        if not method.active:
+            raise AmqpError(Reply.NOT_IMPLEMENTED, "active=false")
+        self.reply(ChannelFlowOk(True))
+
+    def named(self, queue: str) -> str:
+        """Return the name of a queue that was given, or that of the one declared last; raises AmqpError, NOT_FOUND."""
+        if queue or self.last_queue:
+            return queue or self.last_queue
+        raise AmqpError(Reply.NOT_FOUND, "no previously declared queue")
+
+    # -- what is said and asked --------------------------------------------------------------------
+
+    def reply(self, method: Method) -> None:
+        """Send a method, unless the channel is closed."""
+        if not self.is_closed:
+            self.connection.send(method_frame(self.number, method))
+
+    def ask(self, kind: Callable[..., Request], *fields: Any, then: Then, **named: Any) -> None:
+        """Send a request for the method that is being carried out: if it is refused, the channel is closed for that.
+
+        Nothing more is read until it has been judged, if that takes longer than this turn: what names mean may depend
+        on it.
+        """
+        self.settling.flush()
+        method = self._under_way
+
+        def refused(refusal: Refused) -> None:
+            error = amqp_error(refusal)
+            self.fail(error, method)
+
+        self.connection.ask_in_order(kind, *fields, then=then, refused=refused, **named)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def fail(self, error: AmqpError, method: Method | None = None) -> None:
+        """Close the channel for an error, or the connection, if it is one of those."""
+        if self.is_closed:
+            return
+        method = method or self._under_way
+        index = method.index if method is not None else (0, 0)
+        self._under_way = None
+        if error.reply.ends_connection:
+            self.connection.fail(error, index)
+            return
+        self.reply(ChannelClose(error.reply, error.told, *index))
+        self.connection.note(error, self.number)
+        self._end()
+
+    def _close(self, method: ChannelClose) -> None:
+        self._end()
+        self._forget(method)
+
+    def _forget(self, method: Method) -> None:
+        if isinstance(method, ChannelClose):
+            self.connection.send(method_frame(self.number, ChannelCloseOk()))
+        self.connection.forget(self.number)
+
+    def _end(self) -> None:
+        self.publishing.flush()
+        self.is_closed = True
+        self.consuming.close()
+        self.settling.close()
+
+    def lost(self) -> None:
+        """The connection has ended: the broker returns what it has, by itself."""
+        self.is_closed = True
+        self.consuming.lost()

@@ -1,0 +1,357 @@
+"""The consumers of a channel: each takes messages of its queue as long as its client may have more, and delivers them.
+
+A consumer waits at the broker with one request, as any client of the broker does. What it asks for is what its
+prefetch has room for; what comes although there is none any more is given back, as if it had not been taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, Final
+
+from journal.constants import MIB
+from journal.formats.frame import walk
+from txbroker.amqp.fields import short_text
+from txbroker.amqp.framing import METHOD, content_frames, frame_of, method_frame
+from txbroker.amqp.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicQos,
+    BasicQosOk,
+)
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.arguments import consumer_priority
+from txbroker.channels.contents import Content, content_of
+from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.refusals import PASSING, amqp_error
+from txbroker.channels.unacknowledged import Run
+from txbroker.wire.messages import MAX_TAKEN, Consume, Refused, StopConsuming, TakeMessages, Taken
+
+if TYPE_CHECKING:
+    from txbroker.channels.channel import Channel
+
+MAX_WAIT: Final = 60_000_000
+"""µs after which a consumer that waits asks again."""
+AGAIN: Final = 0.1
+"""Seconds after which a consumer asks again that was refused for now."""
+TAKEN_BYTES: Final = MIB
+"""About how many bytes of messages a consumer takes at a time."""
+_DELIVER: Final = (60 << 16 | 60).to_bytes(4)
+_NO_WAIT: Final = 0
+
+
+class Consumer:
+    """A consumer of the queue with that partition. ``limit`` is how many of its deliveries may be unacknowledged (0: as
+    many as there are), ``count`` how many are.
+    """
+
+    def __init__(self, tag: str, number: int, partition: int, no_ack: bool, limit: int) -> None:
+        self.tag, self.number, self.partition, self.no_ack, self.limit = tag, number, partition, no_ack, limit
+        self.count = 0
+        self.takes = False
+        """Whether a request of it is under way."""
+        self.is_gone = False
+        self.prefix = _DELIVER + short_text(tag)
+
+
+class Consuming:
+    """What a channel's client consumes and gets."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._consumers: dict[str, Consumer] = {}
+        self._limit = self._each_limit = 0
+        """Most unacknowledged deliveries of all consumers, and of each that begins from now on; 0 for no limit."""
+        self._count = 0
+        """Unacknowledged deliveries of all consumers."""
+        self._last_tag = 0
+        self.reply_address = ""
+        """What the replies to what is published here are sent to, if its client consumes them."""
+        self._reply_tag = ""
+        self.handlers: dict[type, Any] = {
+            BasicQos: self.limit,
+            BasicConsume: self.consume,
+            BasicCancel: self.cancel,
+            BasicGet: self.get,
+        }
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    # -- what the client says ----------------------------------------------------------------------
+
+    def limit(self, method: BasicQos) -> None:
+        """Bound what is delivered and not acknowledged."""
+        if method.prefetch_size:
+            raise AmqpError(Reply.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.is_global:
+            self._limit = method.prefetch_count
+        else:
+            self._each_limit = method.prefetch_count
+        self._channel.reply(BasicQosOk())
+        self._ask_all()
+
+    def consume(self, method: BasicConsume) -> None:
+        """Begin to consume a queue."""
+        channel = self._channel
+        tag = method.consumer_tag or f"amq.ctag-{token_urlsafe(16)}"
+        if tag in self._consumers or tag == self._reply_tag:
+            raise AmqpError(Reply.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        if method.queue == REPLY_TO:
+            self._take_replies(tag, method)
+            return
+        name = channel.named(method.queue)
+        queue = channel.directory.queue(name, channel.requests.session)
+        priority = consumer_priority(method.arguments)
+        number = channel.connection.next_consumer()
+        consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit)
+        self._consumers[tag] = consumer
+        channel.requests.ask(
+            Consume, queue.partition, number, method.exclusive, priority,
+            then=lambda *_: self._began(consumer, method.no_wait),
+            refused=partial(self._not_begun, consumer, name),
+        )  # fmt: skip
+
+    def _take_replies(self, tag: str, method: BasicConsume) -> None:
+        if not method.no_ack:
+            raise AmqpError(Reply.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+        if self.reply_address:
+            raise AmqpError(Reply.PRECONDITION_FAILED, "reply consumer already set")
+        self._reply_tag = tag
+        self.reply_address = self._channel.directory.take_replies(partial(self._reply_came, tag))
+        if not method.no_wait:
+            self._channel.reply(BasicConsumeOk(tag))
+
+    def _reply_came(self, tag: str, content: Content) -> None:
+        self._channel.connection.send(b"".join(self._delivered(_DELIVER + short_text(tag), content, False)))
+
+    def _began(self, consumer: Consumer, no_wait: bool) -> None:
+        if self._channel.is_closed:
+            return
+        if not no_wait:
+            self._channel.reply(BasicConsumeOk(consumer.tag))
+        self._ask(consumer)
+
+    def _not_begun(self, consumer: Consumer, queue: str, refused: Refused) -> None:
+        self._consumers.pop(consumer.tag, None)
+        if refused.error == "QueueInUse":
+            self._channel.fail(
+                AmqpError(Reply.ACCESS_REFUSED, f"queue '{queue}' in vhost '/' in exclusive use")
+            )
+        else:
+            self._channel.fail(amqp_error(refused))
+
+    def cancel(self, method: BasicCancel) -> None:
+        """End a consumer. What it has is its client's still."""
+        if method.consumer_tag == self._reply_tag and self.reply_address:
+            self._forget_replies()
+        consumer = self._consumers.pop(method.consumer_tag, None)
+        if consumer is None:
+            self._cancelled(method)
+            return
+        consumer.is_gone = True
+        self._channel.requests.ask(StopConsuming, consumer.number, then=lambda *_: self._cancelled(method))
+
+    def _cancelled(self, method: BasicCancel) -> None:
+        if not method.no_wait and not self._channel.is_closed:
+            self._channel.reply(BasicCancelOk(method.consumer_tag))
+
+    def get(self, method: BasicGet) -> None:
+        """Get a message, if there is one."""
+        channel = self._channel
+        queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
+        channel.requests.ask(
+            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=partial(self._got, method)
+        )
+
+    def _got(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
+        channel = self._channel
+        if channel.is_closed:
+            self._give_back(taken)
+            return
+        if not taken.runs:
+            channel.reply(BasicGetEmpty())
+            return
+        offset = taken.runs[0][0]
+        content = content_of(data, 0, len(data), _attempts(taken).get(offset, 0))
+        self._last_tag = tag = self._last_tag + 1
+        told = BasicGetOk(
+            tag, bool(taken.redelivered or taken.attempts), content.exchange, content.routing_key,
+            channel.directory.ready(taken.partition),
+        )  # fmt: skip
+        if method.no_ack:
+            channel.settling.finish(taken.partition, offset, offset + 1)
+        else:
+            channel.settling.deliveries.add(tag, 1, taken.partition, offset, None)
+        frames = content_frames(
+            channel.number, content.properties, content.body, channel.connection.frame_max
+        )
+        channel.connection.send(b"".join((method_frame(channel.number, told), *frames)))
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    def _room(self, consumer: Consumer) -> int:
+        """Return how many messages more may be delivered to a consumer."""
+        room = MAX_TAKEN
+        if not consumer.no_ack:
+            if consumer.limit:
+                room = min(room, consumer.limit - consumer.count)
+            if self._limit:
+                room = min(room, self._limit - self._count)
+        return room
+
+    def _ask_all(self) -> None:
+        for consumer in self._consumers.values():
+            self._ask(consumer)
+
+    def _ask(self, consumer: Consumer) -> None:
+        """Take messages for a consumer, unless it does already, or may have none."""
+        if consumer.takes or consumer.is_gone or self._channel.is_closed:
+            return
+        room = self._room(consumer)
+        if room > 0:
+            consumer.takes = True
+            self._channel.requests.ask(
+                TakeMessages, consumer.partition, room, TAKEN_BYTES, MAX_WAIT, consumer=consumer.number,
+                then=partial(self._came, consumer), refused=partial(self._not_taken, consumer),
+            )  # fmt: skip
+
+    def _came(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
+        consumer.takes = False
+        if not taken.runs:
+            if (
+                not consumer.is_gone
+            ):  # not within the answer's own turn: an idle broker would never get out of it
+                self._channel.connection.call_later(0, partial(self._ask, consumer))
+            return
+        if consumer.is_gone or self._channel.is_closed:
+            self._give_back(taken)
+            return
+        self._deliver(consumer, taken, data)
+        self._ask(consumer)
+
+    def _not_taken(self, consumer: Consumer, refused: Refused) -> None:
+        consumer.takes = False
+        if consumer.is_gone or self._channel.is_closed:
+            return
+        if refused.error in PASSING:
+            self._channel.connection.call_later(AGAIN, partial(self._ask, consumer))
+        elif refused.error == "UnknownQueue":
+            self._lost(consumer)
+        else:
+            self._channel.fail(amqp_error(refused))
+
+    def _lost(self, consumer: Consumer) -> None:
+        """End a consumer whose queue was deleted, and tell its client, if it wants to know."""
+        consumer.is_gone = True
+        if self._consumers.pop(consumer.tag, None) is not None and self._channel.connection.wants_cancels:
+            self._channel.reply(BasicCancel(consumer.tag, no_wait=True))
+
+    def _give_back(self, taken: Taken) -> None:
+        for first, count in taken.runs:
+            self._channel.settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    def _deliver(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
+        channel, room = self._channel, self._room(consumer)
+        again, attempts = _offsets(taken.redelivered), _attempts(taken)
+        pieces: list[bytes | memoryview] = []
+        delivered = 0
+        for position, length, offset, _ in walk(data):
+            if delivered == room:
+                break
+            tried = attempts.get(offset, 0)
+            content = content_of(data, position, length, tried)
+            pieces += self._delivered(consumer.prefix, content, bool(tried) or offset in again)
+            delivered += 1
+        channel.connection.send(b"".join(pieces))
+        self._keep(consumer, taken, delivered)
+
+    def _delivered(self, prefix: bytes, content: Content, again: bool) -> list[bytes | memoryview]:
+        """Return the frames of a delivery."""
+        channel = self._channel
+        self._last_tag += 1
+        method = b"".join(
+            (
+                prefix,
+                self._last_tag.to_bytes(8),
+                b"\1" if again else b"\0",
+                short_text(content.exchange),
+                short_text(content.routing_key),
+            )
+        )
+        frames = content_frames(
+            channel.number, content.properties, content.body, channel.connection.frame_max
+        )
+        return [frame_of(METHOD, channel.number, method), *frames]
+
+    def _keep(self, consumer: Consumer, taken: Taken, delivered: int) -> None:
+        """Note what was delivered, the last so many tags, and give the rest back."""
+        settling, partition = self._channel.settling, taken.partition
+        tag, left = self._last_tag - delivered + 1, delivered
+        for first, count in taken.runs:
+            some = min(count, left)
+            if some and consumer.no_ack:
+                settling.finish(partition, first, first + some)
+            elif some:
+                settling.deliveries.add(tag, some, partition, first, consumer)
+            if some < count:
+                settling.give_back(Run(0, count - some, partition, first + some, None), counted=False)
+            tag, left = tag + some, left - some
+        if not consumer.no_ack:
+            consumer.count += delivered
+            self._count += delivered
+
+    def settled(self, runs: Iterable[Run]) -> None:
+        """Note that deliveries are acknowledged, or were returned: others may come."""
+        asking = dict[Consumer, None]()
+        for run in runs:
+            if run.consumer is not None:
+                run.consumer.count -= run.count
+                self._count -= run.count
+                asking[run.consumer] = None
+        if self._limit:
+            self._ask_all()
+        else:
+            for consumer in asking:
+                self._ask(consumer)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _forget_replies(self) -> None:
+        self._channel.directory.forget_replies(self.reply_address)
+        self.reply_address = self._reply_tag = ""
+
+    def lost(self) -> None:
+        """Forget the address of replies: the connection has ended, and its consumers with it."""
+        if self.reply_address:
+            self._forget_replies()
+
+    def close(self) -> None:
+        """End all consumers: the channel has ended."""
+        if self.reply_address:
+            self._forget_replies()
+        for consumer in self._consumers.values():
+            consumer.is_gone = True
+            self._channel.requests.ask(StopConsuming, consumer.number, then=_nothing)
+        self._consumers.clear()
+
+
+def _attempts(taken: Taken) -> dict[int, int]:
+    return dict(taken.attempts)
+
+
+def _offsets(runs: Iterable[tuple[int, int]]) -> set[int]:
+    return {offset for first, count in runs for offset in range(first, first + count)}
+
+
+def _nothing(*_: object) -> None:
+    """Nobody waits for this."""

@@ -1,0 +1,136 @@
+"""Messages between AMQP and the logs: what was published becomes a frame, and a frame what is delivered.
+
+A frame keeps the properties as they came, in one header; what the broker has to know of them (when the message expires,
+which exchange it was published to) is in others. A message from a client of the broker's own protocol has no such
+header: its headers become those of the properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from journal.errors import MessageTooLarge
+from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
+from journal.message_headers import Headers
+from journal.records.group_entries import LONGEST_EXPIRY
+from txbroker.amqp import properties as props
+from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
+from txbroker.amqp.properties import Spans
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.queues.deaths import QueueDeath, deaths_of
+from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
+
+_OURS: Final = frozenset({AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION})
+_DEATH_FIELDS: Final = frozenset(
+    {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
+)
+_COUNT_FIELD: Final = "x-delivery-count"
+_MILLISECOND, _SECOND = 1_000, 1_000_000
+_MOST_DIGITS: Final = 20
+
+
+class Content(NamedTuple):
+    """A message as it is delivered. ``properties`` are flags and values."""
+
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes | memoryview
+
+
+def frame_of(
+    exchange: str, routing_key: str, properties: bytes, spans: Spans, body: bytes, now: int
+) -> bytes:
+    """Return the frame of what was published at ``now``, in µs since 1970; raises AmqpError, PRECONDITION_FAILED for an
+    expiration that is none, CONTENT_TOO_LARGE.
+    """
+    headers = [(AMQP_PROPERTIES, properties)]
+    if exchange:
+        headers.append((EXCHANGE, exchange.encode()))
+    if props.EXPIRATION in spans:
+        headers.append((EXPIRATION, b"%d" % _expiration(props.short_of(properties, spans, props.EXPIRATION))))
+    try:
+        return encode(body, now, routing_key.encode(), headers)
+    except MessageTooLarge as error:
+        raise AmqpError(Reply.CONTENT_TOO_LARGE, str(error)) from error
+
+
+def _expiration(said: str) -> int:
+    if not (said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS):
+        raise AmqpError(
+            Reply.PRECONDITION_FAILED,
+            f"invalid expiration {said[:40]!r}: it must be milliseconds in decimal digits; nothing was sent",
+        )
+    return min(int(said) * _MILLISECOND, LONGEST_EXPIRY)
+
+
+def content_of(data: bytes | memoryview, position: int, length: int, attempts: int) -> Content:
+    """Return the message of a frame in a run as it is delivered, which was returned so often before."""
+    begin = position + HEADER_BYTES
+    behind = begin + HEADER.unpack_from(data, position)[7]
+    attribute = decode_attribute(data[begin:behind])
+    known = dict(attribute.headers)
+    properties = known.get(AMQP_PROPERTIES)
+    if properties is None:
+        properties = _made(attribute)
+    if attempts or DEATHS in known:
+        properties = _told(properties, attribute.headers, attempts)
+    return Content(
+        known.get(EXCHANGE, b"").decode(errors="replace"),
+        (attribute.key or b"").decode(errors="replace"),
+        properties,
+        memoryview(data)[behind : position + length],
+    )
+
+
+def _made(attribute: Attribute) -> bytes:
+    """Return properties for a message of a client that has none."""
+    headers: Table = {}
+    for name, value in attribute.headers:
+        if name not in _OURS and len(name.encode(errors="replace")) <= 255:
+            headers[name] = text_of(value)
+    return props.made_of({props.DELIVERY_MODE: props.PERSISTENT}, headers)
+
+
+def _told(properties: bytes, headers: Headers, attempts: int) -> bytes:
+    """Return properties that also say how often and where the message has died, and was returned."""
+    spans = props.spans_of(properties)
+    fields, without, given = b"", frozenset[str](), dict[int, bytes | None]()
+    deaths = deaths_of(headers)
+    if deaths:
+        expiration = props.short_of(properties, spans, props.EXPIRATION)
+        fields, without = _death_fields(deaths, expiration), _DEATH_FIELDS
+        given[props.EXPIRATION] = None
+    if attempts:
+        fields += entries_of({_COUNT_FIELD: attempts})
+        without |= {_COUNT_FIELD}
+    if fields:
+        given[props.HEADERS] = props.headers_with(properties, spans, fields, without)
+    return props.replaced(properties, spans, given)
+
+
+def _death_fields(deaths: Sequence[QueueDeath], expiration: str) -> bytes:
+    """Return the fields about deaths, as RabbitMQ 3.13 has them: each queue and cause, the latest first."""
+    first = deaths[-1]
+    entries = b"".join([_death_entry(each, expiration) for each in deaths])
+    told: dict[str, Value] = {
+        "x-first-death-exchange": first.exchange,
+        "x-first-death-queue": first.queue,
+        "x-first-death-reason": first.cause,
+    }
+    return short_text("x-death") + b"A" + len(entries).to_bytes(4) + entries + entries_of(told)
+
+
+def _death_entry(death: QueueDeath, expiration: str) -> bytes:
+    told: dict[str, Value] = {
+        "count": death.count,
+        "reason": death.cause,
+        "queue": death.queue,
+        "exchange": death.exchange,
+        "routing-keys": list(death.keys),
+    }
+    if expiration and death.cause == "expired":
+        told["original-expiration"] = expiration
+    fields = entries_of(told) + short_text("time") + timestamp(death.first // _SECOND)
+    return b"F" + len(fields).to_bytes(4) + fields

@@ -1,0 +1,113 @@
+"""What names mean to clients of AMQP: exchanges, queues, and the channels that replies go to without a queue."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from journal.folds.queues import DeclaredQueue, Exchange
+from journal.records.queue_entries import address_of
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.contents import Content
+from txbroker.errors import QueueInUse, RequestRefused, UnknownExchange, UnknownQueue, Unroutable
+
+if TYPE_CHECKING:
+    from txbroker.broker.broker import Broker
+    from txbroker.broker.sessions.session import Session
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""The queue that is none: who consumes it gets what is sent to its replies' address (RabbitMQ's direct reply-to)."""
+_VIRTUAL_HOST: Final = "/"
+
+
+class Directory:
+    """Finds what is named, in the state of just now; raises AmqpError as RabbitMQ does where there is none."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._declarations = broker.queues.declarations
+        self._deliveries = broker.queues.takes.deliveries
+        self._replies: dict[str, Callable[[Content], None]] = {}
+
+    def exchange(self, name: str) -> Exchange:
+        """Return an exchange; raises AmqpError, NOT_FOUND."""
+        try:
+            return self._declarations.exchange(name)
+        except UnknownExchange as error:
+            text = f"no exchange '{name}' in vhost '{_VIRTUAL_HOST}'"
+            raise AmqpError(Reply.NOT_FOUND, text) from error
+
+    def queue(self, name: str, session: Session) -> DeclaredQueue:
+        """Return a queue that the session may use; raises AmqpError: NOT_FOUND, RESOURCE_LOCKED."""
+        try:
+            found = self._declarations.queue(name)
+        except UnknownQueue as error:
+            text = f"no queue '{name}' in vhost '{_VIRTUAL_HOST}'"
+            raise AmqpError(Reply.NOT_FOUND, text) from error
+        self._check_owner(found, session)
+        return found
+
+    def known_exchange(self, name: str) -> Exchange | None:
+        """Return an exchange, if it is there."""
+        return self._declarations.known_exchange(name)
+
+    def known_queue(self, name: str) -> DeclaredQueue | None:
+        """Return a queue, if it is there, whoever has it."""
+        return self._declarations.known_queue(name)
+
+    def has_ends(self, source: str, destination: str, to_exchange: bool) -> bool:
+        """Return whether both ends of a binding are there."""
+        known = self.known_exchange(destination) if to_exchange else self.known_queue(destination)
+        return known is not None and self.known_exchange(source) is not None
+
+    def check_not_locked(self, name: str, session: Session) -> None:
+        """Raise AmqpError, RESOURCE_LOCKED, if there is such a queue, and it is another connection's."""
+        found = self._declarations.known_queue(name)
+        if found is not None:
+            self._check_owner(found, session)
+
+    def _check_owner(self, queue: DeclaredQueue, session: Session) -> None:
+        try:
+            self.broker.queues.check_owner(queue, session)
+        except QueueInUse as error:
+            raise AmqpError(
+                Reply.RESOURCE_LOCKED,
+                f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{_VIRTUAL_HOST}'",
+            ) from error
+
+    def ready(self, partition: int) -> int:
+        """Return how many messages of a queue can be got; 0 if it has gone."""
+        state = self._deliveries.at(partition)
+        return 0 if state is None else state.count_ready(self.broker.engine.now())
+
+    def attempts(self, partition: int, offset: int) -> int:
+        """Return how often a message was returned."""
+        state = self._deliveries.at(partition)
+        return 0 if state is None else state.attempts(offset)
+
+    def has_way(self, exchange: int, frame: bytes) -> bool:
+        """Return whether an exchange finds a queue for a message; also if it would be refused for something else."""
+        try:
+            self.broker.queues.publishing.routed(address_of(exchange, mandatory=True), frame)
+        except Unroutable:
+            return False
+        except RequestRefused:
+            return True
+        return True
+
+    # -- replies without a queue -------------------------------------------------------------------
+
+    def take_replies(self, deliver: Callable[[Content], None]) -> str:
+        """Return a new address, which nobody can guess; what is sent to it is delivered."""
+        address = f"{REPLY_TO}.{secrets.token_urlsafe(24)}"
+        self._replies[address] = deliver
+        return address
+
+    def forget_replies(self, address: str) -> None:
+        """Deliver nothing more that is sent to an address."""
+        self._replies.pop(address, None)
+
+    def replies_to(self, address: str) -> Callable[[Content], None] | None:
+        """Return what delivers to an address; None if it is none, or its channel has gone."""
+        return self._replies.get(address)

@@ -1,0 +1,239 @@
+"""Messages that a channel's client publishes: gathered into requests, confirmed, or returned.
+
+What was read together goes into one request, as long as it is for the same exchange: it is one record of the journal,
+and one answer. If the broker refuses it for one of its messages, its halves are sent again, so that those which can be
+taken are. A mandatory message goes alone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from journal.constants import KIB, MAX_REQUEST_DATA
+from journal.offset_set import OffsetSet
+from journal.records.queue_entries import DEFAULT_EXCHANGE, address_of
+from txbroker.amqp import properties as props
+from txbroker.amqp.fields import short_text
+from txbroker.amqp.framing import content_frames, method_frame
+from txbroker.amqp.methods import (
+    BasicAck,
+    BasicNack,
+    BasicPublish,
+    BasicReturn,
+    ConfirmSelect,
+    ConfirmSelectOk,
+)
+from txbroker.amqp.properties import Spans
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.contents import Content, frame_of
+from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.refusals import PASSING, amqp_error
+from txbroker.wire.messages import Refused, Send, Sent
+
+if TYPE_CHECKING:
+    from txbroker.channels.channel import Channel
+
+ENOUGH: Final = 256 * KIB
+"""A request with so many bytes is sent at once."""
+MOST: Final = 1024
+"""Most messages of one request."""
+_DIVISIBLE: Final = frozenset({"QueueFull", "LimitExceeded", "MessageTooLarge", "InvalidFrame"})
+"""Refusals of a request that others of its messages need not have."""
+_BAD_KEY: Final = "InvalidFrame"
+
+
+class Message(NamedTuple):
+    """A message as it was published."""
+
+    method: BasicPublish
+    properties: bytes
+    body: bytes
+
+
+class _Batch:
+    """Messages for one address, those of the tags from ``first`` on (0: without confirms). ``mandatory`` is the message
+    of one that is to come back if it finds no queue.
+    """
+
+    __slots__ = ("address", "first", "frames", "mandatory", "size")
+
+    def __init__(self, address: int, first: int) -> None:
+        self.address, self.first, self.size = address, first, 0
+        self.frames: list[bytes] = []
+        self.mandatory: Message | None = None
+
+    def halves(self) -> tuple[_Batch, _Batch]:
+        """Return two batches with the messages of this one."""
+        middle = len(self.frames) // 2
+        first, second = (
+            _Batch(self.address, self.first),
+            _Batch(self.address, self.first and self.first + middle),
+        )
+        first.frames, second.frames = self.frames[:middle], self.frames[middle:]
+        return first, second
+
+
+class Publishing:
+    """Publishes for a channel. ``is_confirmed``: its client wants to know what became of each."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.is_confirmed = False
+        self._batch: _Batch | None = None
+        self._last_tag = 0
+        self._unconfirmed_from = 1
+        self._confirmed = OffsetSet()
+        """Tags above the lowest one that is not confirmed, which are."""
+        self.handlers: dict[type, Any] = {ConfirmSelect: self.select}
+
+    def select(self, method: ConfirmSelect) -> None:
+        """Confirm what is published from now on."""
+        if self._channel.transaction is not None:
+            raise AmqpError(Reply.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+        self.is_confirmed = True
+        if not method.no_wait:
+            self._channel.reply(ConfirmSelectOk())
+
+    def publish(self, method: BasicPublish, properties: bytes, body: bytes) -> None:
+        """Publish a message; raises AmqpError."""
+        channel = self._channel
+        if method.immediate:
+            raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
+        exchange = channel.directory.exchange(method.exchange)
+        spans = props.spans_of(properties)
+        if props.USER_ID in spans:
+            self._check_user(props.short_of(properties, spans, props.USER_ID))
+        if props.REPLY_TO in spans:
+            properties, spans = self._with_address(properties, spans)
+        tag = 0
+        if self.is_confirmed:
+            self._last_tag = tag = self._last_tag + 1
+        if exchange.number == DEFAULT_EXCHANGE and method.routing_key.startswith(REPLY_TO):
+            self._reply(Message(method, properties, body), tag)
+            return
+        frame = frame_of(
+            method.exchange, method.routing_key, properties, spans, body, channel.connection.now()
+        )
+        if channel.transaction is not None:
+            kept = Message(method, properties, body) if method.mandatory else None
+            channel.transaction.publish(exchange.number, frame, kept)
+            return
+        mandatory = method.mandatory
+        self._add(address_of(exchange.number, mandatory), frame, tag)
+        if mandatory:
+            assert self._batch is not None, "it was just added"
+            self._batch.mandatory = Message(method, properties, body)
+            self.flush()
+
+    def _check_user(self, said: str) -> None:
+        principal = self._channel.requests.session.principal
+        if said != principal and said != self._channel.connection.user:
+            raise AmqpError(
+                Reply.PRECONDITION_FAILED,
+                f"user_id property set to '{said[:80]}' but authenticated user was "
+                f"'{self._channel.connection.user}'",
+            )
+
+    def _with_address(self, properties: bytes, spans: Spans) -> tuple[bytes, Spans]:
+        """Return properties with the address of the channel's own consumer of replies, if that is meant."""
+        if props.short_of(properties, spans, props.REPLY_TO) != REPLY_TO:
+            return properties, spans
+        address = self._channel.consuming.reply_address
+        if not address:
+            raise AmqpError(Reply.PRECONDITION_FAILED, "fast reply consumer does not exist")
+        properties = props.replaced(properties, spans, {props.REPLY_TO: short_text(address)})
+        return properties, props.spans_of(properties)
+
+    def _reply(self, message: Message, tag: int) -> None:
+        """Give a message to the consumer of a channel: it is in no queue, and in no journal."""
+        deliver = self._channel.directory.replies_to(message.method.routing_key)
+        if deliver is not None:
+            deliver(Content("", message.method.routing_key, message.properties, message.body))
+        elif message.method.mandatory:
+            self.give_back(message)
+        self._confirm(tag, 1)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _add(self, address: int, frame: bytes, tag: int) -> None:
+        batch = self._batch
+        if batch is not None and (
+            batch.address != address
+            or batch.size + len(frame) > MAX_REQUEST_DATA
+            or (tag and batch.first + len(batch.frames) != tag)
+        ):
+            self.flush()
+            batch = None
+        if batch is None:
+            batch = self._batch = _Batch(address, tag)
+            self._channel.connection.is_dirty(self._channel)
+        batch.frames.append(frame)
+        batch.size += len(frame)
+        if batch.size >= ENOUGH or len(batch.frames) >= MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._send(batch)
+
+    def _send(self, batch: _Batch) -> None:
+        frames = batch.frames
+        self._channel.requests.ask(
+            Send, batch.address, data=frames[0] if len(frames) == 1 else b"".join(frames),
+            then=partial(self._sent, batch.first, len(frames)), refused=partial(self._refused, batch),
+        )  # fmt: skip
+
+    def _sent(self, first: int, count: int, answer: Sent, data: memoryview) -> None:  # noqa: ARG002
+        if first:
+            self._confirm(first, count)
+
+    def _refused(self, batch: _Batch, refused: Refused) -> None:
+        if self._channel.is_closed:
+            return
+        if len(batch.frames) > 1 and refused.error in _DIVISIBLE:
+            for half in batch.halves():
+                self._send(half)
+        elif refused.error == "Unroutable":
+            assert batch.mandatory is not None, "no other is refused for that"
+            self.give_back(batch.mandatory)
+            self._confirm(batch.first, 1)
+        elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
+            self._confirm(batch.first, len(batch.frames), taken=False)
+        elif refused.error == "DiskFull":
+            self._channel.connection.blocking.refused()
+        elif refused.error == _BAD_KEY:
+            self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
+        else:
+            self._channel.fail(amqp_error(refused))
+
+    def give_back(self, message: Message) -> None:
+        """Return a message that found no queue."""
+        method, channel = message.method, self._channel
+        told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
+        frames = content_frames(
+            channel.number, message.properties, message.body, channel.connection.frame_max
+        )
+        channel.connection.send(b"".join((method_frame(channel.number, told), *frames)))
+
+    # -- confirms ----------------------------------------------------------------------------------
+
+    def _confirm(self, first: int, count: int, taken: bool = True) -> None:
+        """Tell the client that messages were taken, or were not; with one method if all before them are confirmed."""
+        if not first or self._channel.is_closed:
+            return
+        if first == self._unconfirmed_from:
+            last = first + count - 1
+            multiple = count > 1
+            self._tell(last, multiple, taken)
+            self._unconfirmed_from = self._confirmed.missing_from(last + 1)
+            self._confirmed.discard_below(self._unconfirmed_from)
+            return
+        for tag in range(first, first + count):
+            self._tell(tag, False, taken)
+        self._confirmed.add_range(first, first + count)
+
+    def _tell(self, tag: int, multiple: bool, taken: bool) -> None:
+        self._channel.reply(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))

@@ -1,0 +1,187 @@
+"""Acknowledgements and returns of a channel, gathered over a turn and said to the broker in one request a queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import Retried, Settled
+from journal.records.queue_entries import QUEUE_GROUP
+from txbroker.amqp.methods import (
+    BasicAck,
+    BasicNack,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    BasicReject,
+)
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.refusals import amqp_error
+from txbroker.channels.unacknowledged import Run, Unacknowledged
+from txbroker.wire.messages import CommitOffsets, GiveBack, Refused
+
+if TYPE_CHECKING:
+    from txbroker.channels.channel import Channel
+
+RETURNED_AT_ONCE: Final = 512
+"""Most messages that are returned by one request: an attempt is counted for each, 3 ms in all."""
+REJECTED: Final = "it was rejected"
+_LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
+"""Refusals of acknowledgements of what is not there any more: the queue was deleted."""
+
+
+class Settling:
+    """What a channel's client says of deliveries. ``deliveries`` are those of the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.deliveries = Unacknowledged()
+        self._finished: dict[int, OffsetSet] = {}
+        self._returned: deque[tuple[int, int, int]] = deque()
+        """(partition, first, end) of what is to be returned yet."""
+        self._is_returning = False
+        self.handlers: dict[type, Any] = {
+            BasicAck: self.ack,
+            BasicNack: self.nack,
+            BasicReject: self.reject,
+            BasicRecover: self.recover,
+            BasicRecoverAsync: self.recover,
+        }
+
+    # -- what the client says ----------------------------------------------------------------------
+
+    def ack(self, method: BasicAck) -> None:
+        """Acknowledge."""
+        runs = self._named(method.delivery_tag, method.multiple)
+        transaction = self._channel.transaction
+        if transaction is not None:
+            transaction.acknowledged += runs
+            return
+        for run in runs:
+            self.finish(run.partition, run.offset, run.offset + run.count)
+        self._channel.consuming.settled(runs)
+
+    def finish(self, partition: int, first: int, end: int) -> None:
+        """Have messages of a queue finished at the end of the turn."""
+        finished = self._finished.get(partition)
+        if finished is None:
+            finished = self._finished[partition] = OffsetSet()
+            self._channel.connection.is_dirty(self._channel)
+        elif end - finished.first >= MAX_SPAN or finished.end - first >= MAX_SPAN:
+            self._finish(partition, self._finished.pop(partition))
+            self.finish(partition, first, end)
+            return
+        finished.add_range(first, end)
+
+    def nack(self, method: BasicNack) -> None:
+        """Return, or reject."""
+        runs = self._named(method.delivery_tag, method.multiple)
+        self._put_back(runs, method.requeue)
+
+    def reject(self, method: BasicReject) -> None:
+        """Return one, or reject it."""
+        self._put_back(self._named(method.delivery_tag, False), method.requeue)
+
+    def recover(self, method: BasicRecover | BasicRecoverAsync) -> None:
+        """Return all."""
+        if not method.requeue:
+            raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
+        self._put_back(self.deliveries.take_all(), requeue=True)
+        if isinstance(method, BasicRecover):
+            self._channel.reply(BasicRecoverOk())
+
+    def _named(self, tag: int, multiple: bool) -> list[Run]:
+        """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
+        if multiple:
+            found = self.deliveries.take_all() if not tag else self.deliveries.take_up_to(tag)
+            if found or not tag:
+                return found
+        elif (run := self.deliveries.take(tag)) is not None:
+            return [run]
+        raise AmqpError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+
+    def _put_back(self, runs: list[Run], requeue: bool) -> None:
+        transaction = self._channel.transaction
+        if transaction is not None:
+            (transaction.returned if requeue else transaction.rejected).extend(runs)
+            return
+        for run in runs:
+            if requeue:
+                self.give_back(run)
+            else:
+                self.reject_run(run)
+        self._channel.consuming.settled(runs)
+
+    # -- what the broker is told -------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Say what was acknowledged since the last time."""
+        finished, self._finished = self._finished, {}
+        for partition, offsets in finished.items():
+            self._finish(partition, offsets)
+
+    def _finish(self, partition: int, offsets: OffsetSet) -> None:
+        base = offsets.first
+        self._settle(Settled(partition, 0, base, encode_offsets(offsets, base)))
+
+    def _settle(self, settled: Settled) -> None:
+        self._channel.requests.ask(
+            CommitOffsets, QUEUE_GROUP, [], settled=[settled], then=_done, refused=self._refused
+        )
+
+    def _refused(self, refused: Refused) -> None:
+        if refused.error not in _LOST:
+            self._channel.fail(amqp_error(refused))
+
+    def reject_run(self, run: Run) -> None:
+        """Have messages go to the dead letters."""
+        for first in range(run.offset, run.offset + run.count, RETURNED_AT_ONCE):
+            end = min(first + RETURNED_AT_ONCE, run.offset + run.count)
+            attempts = self._channel.directory.attempts
+            retried = [
+                Retried(offset, attempts(run.partition, offset), 0, REJECTED, dead=True)
+                for offset in range(first, end)
+            ]
+            self._settle(Settled(run.partition, 0, first, retried=retried))
+
+    def give_back(self, run: Run, *, counted: bool = True) -> None:
+        """Have messages delivered again, with an attempt counted for each: not all at once, if there are many."""
+        if not counted:
+            offsets = OffsetSet()
+            offsets.add_range(run.offset, run.offset + run.count)
+            self._give_back(run.partition, offsets, counted=False)
+            return
+        self._returned.append((run.partition, run.offset, run.offset + run.count))
+        if not self._is_returning:
+            self._return_some()
+
+    def _return_some(self) -> None:
+        self._is_returning = False
+        if not self._returned or self._channel.connection.is_closed:
+            return
+        partition, first, end = self._returned.popleft()
+        offsets, middle = OffsetSet(), min(end, first + RETURNED_AT_ONCE)
+        offsets.add_range(first, middle)
+        if middle < end:
+            self._returned.appendleft((partition, middle, end))
+        self._give_back(partition, offsets, counted=True)
+        if self._returned:
+            self._is_returning = True
+            self._channel.connection.call_later(0, self._return_some)
+
+    def _give_back(self, partition: int, offsets: OffsetSet, *, counted: bool) -> None:
+        base = offsets.first
+        self._channel.requests.tell(GiveBack, partition, encode_offsets(offsets, base), base, counted=counted)
+
+    def close(self) -> None:
+        """Return everything: the channel has ended."""
+        self.flush()
+        transaction = self._channel.transaction
+        for run in [*self.deliveries.take_all(), *(transaction.settled if transaction else ())]:
+            self.give_back(run)
+
+
+def _done(answer: Any, data: memoryview) -> None:
+    """Nobody is told that an acknowledgement was taken."""

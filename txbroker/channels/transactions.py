@@ -1,0 +1,147 @@
+"""The transaction of a channel (``tx.select``): what it publishes and acknowledges is one, done at the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_MESSAGES
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
+from journal.random_id import new_id
+from journal.records.group_entries import GroupPositions, Settled
+from journal.records.queue_entries import QUEUE_GROUP, address_of
+from txbroker.amqp.methods import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
+from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.publishing import Message
+from txbroker.channels.refusals import amqp_error
+from txbroker.channels.unacknowledged import Run
+from txbroker.wire.messages import Commit, Refused
+
+if TYPE_CHECKING:
+    from txbroker.channels.channel import Channel
+
+
+class Transaction:
+    """What a channel has said since its last commit or rollback."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+        """The number of an exchange, and a frame."""
+        self.mandatory: list[tuple[int, bytes, Message]] = []
+        self.acknowledged: list[Run] = []
+        self.returned: list[Run] = []
+        self.rejected: list[Run] = []
+        self._size = 0
+
+    def publish(self, exchange: int, frame: bytes, message: Message | None) -> None:
+        """Keep a message; raises AmqpError, RESOURCE_ERROR. One that is mandatory may have to come back."""
+        self._size += len(frame)
+        if self._size > MAX_REQUEST_DATA or len(self.frames) >= MAX_REQUEST_MESSAGES:
+            raise AmqpError(
+                Reply.RESOURCE_ERROR,
+                f"a transaction with more than {MAX_REQUEST_MESSAGES} messages or {MAX_REQUEST_DATA} bytes; nothing of "
+                "it was sent",
+            )
+        self.frames.append((exchange, frame))
+        if message is not None:
+            self.mandatory.append((exchange, frame, message))
+
+    @property
+    def settled(self) -> list[Run]:
+        """The deliveries of which it has said something."""
+        return [*self.acknowledged, *self.returned, *self.rejected]
+
+
+class Transacting:
+    """The transactions of a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.handlers: dict[type, Any] = {
+            TxSelect: self.select,
+            TxCommit: self.commit,
+            TxRollback: self.rollback,
+        }
+
+    def select(self, method: TxSelect) -> None:  # noqa: ARG002
+        """Have a transaction from now on, always."""
+        channel = self._channel
+        if channel.publishing.is_confirmed:
+            raise AmqpError(Reply.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+        channel.transaction = channel.transaction or Transaction()
+        channel.reply(TxSelectOk())
+
+    def commit(self, method: TxCommit) -> None:  # noqa: ARG002
+        """Commit, as one transaction of the broker: all of it happens, or the channel ends."""
+        transaction = self._begin_next()
+        runs, frames = _runs_of(transaction.frames)
+        settled = _settled_of(transaction.acknowledged)
+        if not (runs or settled):
+            self._committed(transaction)
+            return
+        session = self._channel.requests.session
+        positions = [GroupPositions(QUEUE_GROUP, new_id(), [], settled)] if settled else []
+        unrouted = [
+            each[2] for each in transaction.mandatory if not self._channel.directory.has_way(each[0], each[1])
+        ]
+        serial = self._channel.connection.next_serial()
+        self._channel.requests.ask(
+            Commit, session.number, serial, seen=serial - 1, runs=runs, positions=positions, data=frames,
+            then=lambda *_: self._committed(transaction, unrouted),
+            refused=lambda refused: self._refused(transaction, refused),
+        )  # fmt: skip
+
+    def _begin_next(self) -> Transaction:
+        found, self._channel.transaction = self._channel.transaction, Transaction()
+        if found is None:
+            self._channel.transaction = None
+            raise AmqpError(Reply.PRECONDITION_FAILED, "channel is not transactional")
+        return found
+
+    def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
+        channel = self._channel
+        if channel.is_closed:
+            return
+        for message in unrouted:
+            channel.publishing.give_back(message)
+        for run in transaction.returned:
+            channel.settling.give_back(run)
+        for run in transaction.rejected:
+            channel.settling.reject_run(run)
+        channel.consuming.settled(transaction.settled)
+        channel.reply(TxCommitOk())
+
+    def _refused(self, transaction: Transaction, refused: Refused) -> None:
+        """End the channel; whatever was acknowledged in the transaction is delivered again."""
+        for run in transaction.settled:
+            self._channel.settling.give_back(run)
+        self._channel.fail(amqp_error(refused))
+
+    def rollback(self, method: TxRollback) -> None:  # noqa: ARG002
+        """Forget what was said: what was acknowledged is delivered to the channel's client still."""
+        for run in self._begin_next().settled:
+            self._channel.settling.deliveries.put(run)
+        self._channel.reply(TxRollbackOk())
+
+
+def _runs_of(frames: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, int]], bytes]:
+    """Return messages as runs for the same exchange, and their bytes, in their order."""
+    runs = list[tuple[int, int]]()
+    for exchange, frame in frames:
+        address = address_of(exchange, mandatory=False)
+        if runs and runs[-1][0] == address:
+            runs[-1] = (address, runs[-1][1] + len(frame))
+        else:
+            runs.append((address, len(frame)))
+    return runs, b"".join([frame for _, frame in frames])
+
+
+def _settled_of(runs: Sequence[Run]) -> list[Settled]:
+    found: dict[int, OffsetSet] = {}
+    for run in runs:
+        found.setdefault(run.partition, OffsetSet()).add_range(run.offset, run.offset + run.count)
+    return [
+        Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))
+        for partition, offsets in found.items()
+    ]
