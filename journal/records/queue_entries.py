@@ -84,13 +84,14 @@ class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How an exchange was declared. One that is ``internal`` takes messages from other exchanges alone.
 
     One with ``auto_delete`` is deleted when its last binding has gone. What has no way is sent to the ``alternate``
-    exchange, if there is one of that name.
+    exchange, if there is one of that name. One that is not ``durable`` is deleted at the broker's next start.
     """
 
     kind: ExchangeKind
     internal: bool = False
     auto_delete: bool = False
     alternate: Name | None = None
+    durable: bool = True
 
 
 class Overflow(Choice):
@@ -114,7 +115,9 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     A message that is in the queue for ``message_ttl`` µs has expired, and is a dead letter. The queue has at most
     ``max_length`` messages that can be got; with ``overflow`` DROP_HEAD those that are too many are dead letters. The
     queue is deleted when it was not used for ``expires`` µs. One that is ``exclusive`` is for the session that has
-    declared it, and is deleted after its end.
+    declared it, and is deleted after its end. One with ``auto_delete`` is deleted when its last consumer has ended; one
+    that is not ``durable`` at the broker's next start. With ``single_active`` one of its consumers gets messages, until
+    it ends; then another one.
     """
 
     delivery_limit: Count | None = None
@@ -125,6 +128,9 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     overflow: Overflow = Overflow.DROP_HEAD
     expires: Duration | None = None
     exclusive: bool = False
+    auto_delete: bool = False
+    durable: bool = True
+    single_active: bool = False
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -16,16 +16,20 @@ REQUESTS = [
     w.DeleteExchange(66, "orders", 1 << 33, True),
     w.Bind(67, BINDING),
     w.Unbind(68, BINDING),
-    w.TakeMessages(69, 1 << 33, 100, 1 << 24, 500_000),
+    w.TakeMessages(69, 1 << 33, 100, 1 << 24, 500_000, 1 << 33),
     w.GiveBack(70, 1 << 33, b"\2\5", 1 << 40, True),
     w.ListQueues(71, ["tasks"], "orders", 10),
     w.ListExchanges(72, ["orders"], "", 10, True),
+    w.Consume(73, 1 << 33, 1 << 40, True, -1),
+    w.StopConsuming(74, 1 << 40),
 ]
 ANSWERS = [
-    w.QueueDeclared(62, 1 << 33, 7),
+    w.QueueDeclared(62, 1 << 33, 7, 2),
     w.Counted(63, 1 << 33),
     w.ExchangeDeclared(65, 1 << 33),
     w.Taken(69, 1 << 33, [(1 << 40, 2), (7, 1)], [(7, 3)], [(7, 1)]),
-    w.Queues(71, [w.QueueInfo("tasks", 1 << 33, QUEUE.settings, 9, 4, 3, 2, 1 << 20, -1, 5)], "tasks", True),
+    w.Queues(
+        71, [w.QueueInfo("tasks", 1 << 33, QUEUE.settings, 9, 4, 3, 2, 1 << 20, -1, 5, 2)], "tasks", True
+    ),
     w.Exchanges(72, [w.ExchangeInfo("orders", 1 << 33, EXCHANGE, 1 << 40, [BINDING])], "orders", True),
 ]

@@ -80,7 +80,7 @@ def declare_exchange(world: World, random: Random) -> None:
         auto_delete = random.random() < 0.4
         alternate = random.choice((None, "", "e", "f", "amq.fanout", "gone"))
     settings = ExchangeSettings(kind, internal, auto_delete, alternate)
-    answer = topology_model.declare_exchange(world.model, name, *astuple(settings), passive)
+    answer = topology_model.declare_exchange(world.model, name, *astuple(settings)[:4], passive)
     world.ask(client, answer, messages.DeclareExchange, name, settings, passive)
 
 

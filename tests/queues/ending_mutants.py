@@ -135,8 +135,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "delete a queue at which somebody waits",
         _REQUESTS,
-        "        if state.delivered or self.takes.waiting_at(queue.partition):\n            state.used_at",
-        "        if state.delivered:\n            state.used_at",
+        "        return bool(state.delivered or self.takes.waiting_at(number) or",
+        "        return bool(state.delivered or",
     ),
     Mutant(
         "delete a queue so long after its declaration",

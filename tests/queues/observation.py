@@ -63,7 +63,7 @@ class Observation:
             bindings = [
                 (one.key, one.destination, one.to_exchange, tuple(one.arguments)) for one in each.bindings
             ]
-            found.exchanges[each.name] = each.number, astuple(each.settings), each.taken, bindings
+            found.exchanges[each.name] = each.number, astuple(each.settings)[:4], each.taken, bindings
         found.prepared = sorted(each.xid.global_id.decode() for each in prepared)
         return found
 

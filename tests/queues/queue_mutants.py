@@ -12,6 +12,7 @@ from tests.queues.ending_mutants import ENDING_MUTANTS
 from tests.simulation.mutants import Mutant
 
 _DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_LINE = "txbroker/broker/queues/take_line.py"
 _RETURNS = "txbroker/broker/queues/returns.py"
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
 _DECLARATIONS, _SENDS = "txbroker/queues/declarations.py", "txbroker/broker/sends/sends.py"
@@ -70,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "count what is due later as ready",
         _DELIVERIES,
-        " - len(self._held) - later - len(self.damaged)",
-        " - len(self._held) - len(self.damaged)",
+        "        return max(0, self.count_free() - later)",
+        "        return self.count_free()",
     ),
     Mutant(
         "hold nothing again after a checkpoint",
@@ -198,21 +199,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "serve the last first",
-        _TAKES,
-        "            waiting = line.popleft()\n",
-        "            waiting = line.pop()\n",
+        _LINE,
+        "        found = level.popleft()\n",
+        "        found = level.pop()\n",
     ),
     Mutant(
         "serve nobody who waits when messages come",
         _TAKES,
-        "        if store.number in self._waiting:\n            self.serve(state)\n        self.rem",
-        "        if store.number not in self._waiting:\n            self.serve(state)\n        self.rem",
+        "        if store.number in self._lines:\n            self.serve(state)\n        self.rem",
+        "        if store.number not in self._lines:\n            self.serve(state)\n        self.rem",
     ),
     Mutant(
         "let those wait for ever whose queue is deleted",
         _TAKES,
-        "        for waiting in self._waiting.pop(queue.partition, ()):\n",
-        "        for waiting in [self._waiting.pop(queue.partition, ())][:0]:\n",
+        "        for waiting in self._lines.pop(queue.partition, ()):\n",
+        "        for waiting in [self._lines.pop(queue.partition, ())][:0]:\n",
     ),
     # -- purges, limits and dead letters
     Mutant(

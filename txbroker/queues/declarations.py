@@ -201,6 +201,13 @@ class Declarations:
                 self._end_exchange(source, by)
                 left -= 1
 
+    def end_exchanges(self) -> None:
+        """Delete all exchanges that are not durable, because the broker has started."""
+        for exchange in list(self._fold.exchanges.values()):
+            if not exchange.settings.durable and exchange.name in self._fold.exchanges:
+                self._end_exchange(exchange, None)
+        self.end_unbound()
+
     # -- bindings ----------------------------------------------------------------------------------
 
     def bind(self, binding: Binding, by: Actor | None) -> None:

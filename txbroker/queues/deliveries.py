@@ -184,7 +184,11 @@ class QueueDeliveries:
     def count_ready(self, now: int) -> int:
         """Return how many messages could be got now."""
         later = sum(1 for each in self._kept.unfinished.values() if each.due > now)
-        return max(0, self.left - self.unacknowledged - len(self._held) - later - len(self.damaged))
+        return max(0, self.count_free() - later)
+
+    def count_free(self) -> int:
+        """Return how many messages could be got if none were due later: it does not look at each of these."""
+        return max(0, self.left - self.unacknowledged - len(self._held) - len(self.damaged))
 
     def count_accepted(self, now: int) -> int:
         """Return how many messages could be got now if all that is accepted were forced."""
@@ -385,6 +389,10 @@ class Deliveries:
 
     def __init__(self, engine: Engine, fold: QueuesFold, groups: GroupsFold) -> None:
         self._engine, self._fold, self._groups = engine, fold, groups
+        self.over = {each.partition for each in fold.queues.values() if not each.settings.durable}
+        """Partitions of queues that have ended with the broker's last process, and are there until they can be deleted.
+        Nothing of them is given to anybody.
+        """
         self._queues: dict[int, QueueDeliveries] = {}
         self._changed: dict[int, None] = {}
         self._settled: set[int] = set()
@@ -406,14 +414,16 @@ class Deliveries:
     def _enter(self, queue: DeclaredQueue, redelivered_below: int) -> QueueDeliveries:
         store = self._engine.catalog.stores[queue.partition]
         found = QueueDeliveries(queue, store, self._groups, redelivered_below, self._engine.now())
+        if queue.partition in self.over:
+            return found
         self._queues[queue.partition] = found
         self._settled.add(queue.partition)
         return found
 
     def at(self, partition: int) -> QueueDeliveries | None:
-        """Return the deliveries of the queue with that partition; None if it is no queue's."""
+        """Return the deliveries of the queue with that partition; None if it is no queue's, or one's that is over."""
         queue = self._fold.by_partition.get(partition)
-        return None if queue is None else self.of(queue)
+        return None if queue is None or partition in self.over else self.of(queue)
 
     def changed(self, partitions: Iterable[int], session: int) -> None:
         """Note that a record has changed what is finished or held in these partitions of queues: one of a transaction
@@ -446,6 +456,7 @@ class Deliveries:
     def forget(self, partition: int) -> None:
         """Forget the queue of a partition: it was deleted."""
         self._queues.pop(partition, None)
+        self.over.discard(partition)
 
     def held_by(self, holder: int) -> list[QueueDeliveries]:
         """Return the queues of which a holder has messages."""

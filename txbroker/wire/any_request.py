@@ -15,6 +15,7 @@ from txbroker.wire.login import Login
 from txbroker.wire.parked_offsets import AlterGroup, ListParked, ReleaseParked
 from txbroker.wire.queues import (
     Bind,
+    Consume,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -23,6 +24,7 @@ from txbroker.wire.queues import (
     ListExchanges,
     ListQueues,
     PurgeQueue,
+    StopConsuming,
     TakeMessages,
     Unbind,
 )
@@ -140,4 +142,6 @@ AnyRequest = (
     | GiveBack
     | ListQueues
     | ListExchanges
+    | Consume
+    | StopConsuming
 )

@@ -49,7 +49,8 @@ class DeclareQueue(Request, frozen=True, tag=62):
 class DeleteQueue(Request, frozen=True, tag=63):
     """Delete the queue of that name and partition with its messages. Answered by :class:`Counted`: how many there were.
 
-    With ``if_empty`` only one without messages, with ``if_unused`` only one that nobody waits at, or has messages of.
+    With ``if_empty`` only one without messages, with ``if_unused`` only one that has no consumer, and that nobody waits
+    at, or has messages of.
     """
 
     name: str
@@ -99,13 +100,15 @@ class TakeMessages(Request, frozen=True, tag=69):
     """Take up to ``most`` ready messages of a queue, ``max_bytes`` of them at most but at least one. Answered by
     :class:`Taken` with frames as data: at once if there are some, else when there are, at last after ``max_wait`` µs.
 
-    They are this session's until they are acknowledged, returned or given back, or until it ends.
+    They are this session's until they are acknowledged, returned or given back, or until it ends. ``consumer`` is the
+    number of one of this session's consumers of the queue, for which they are taken, 0 for none.
     """
 
     partition: int
     most: int = 1
     max_bytes: int = 1 << 20
     max_wait: int = 0
+    consumer: int = 0
 
 
 class GiveBack(Request, frozen=True, tag=70):
@@ -143,11 +146,37 @@ class ListExchanges(Request, frozen=True, tag=72):
     bindings: bool = False
 
 
+class Consume(Request, frozen=True, tag=73):
+    """Make a consumer of a queue known, whose number the client chooses: from 1 on, unique in its session. Answered by
+    :class:`Done`.
+
+    It lasts until :class:`StopConsuming`, or the end of the session or the queue. One that is ``exclusive`` is the only
+    one of its queue. Requests for consumers of a higher ``priority`` are served first while they wait.
+    """
+
+    partition: int
+    consumer: int
+    exclusive: bool = False
+    priority: int = 0
+
+
+class StopConsuming(Request, frozen=True, tag=74):
+    """End a consumer of this session, if there is one of that number. Answered by :class:`Done`.
+
+    Requests for it that wait are answered before that, without messages. What it has taken stays the session's.
+    """
+
+    consumer: int
+
+
 class QueueDeclared(Answer, frozen=True, tag=103):
-    """Answers :class:`DeclareQueue`: the number of the queue's partition, and how many messages are ready."""
+    """Answers :class:`DeclareQueue`: the number of the queue's partition, how many messages are ready, and how many
+    consumers it has.
+    """
 
     partition: int
     ready: int
+    consumers: int = 0
 
 
 class Counted(Answer, frozen=True, tag=104):
@@ -180,7 +209,8 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     prepared transactions hold ``held``; the others are due later.
 
     ``bytes`` is what its log takes. ``oldest`` is how long ago the oldest of its messages came, in µs, -1 if there is
-    none or that is not known without reading. ``waiting`` is how many requests wait for messages.
+    none or that is not known without reading. ``waiting`` is how many requests wait for messages, ``consumers`` how
+    many consumers it has.
     """
 
     name: str
@@ -193,6 +223,7 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     bytes: int
     oldest: int
     waiting: int
+    consumers: int = 0
 
 
 class Queues(Answer, frozen=True, tag=107):

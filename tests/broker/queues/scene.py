@@ -18,6 +18,7 @@ from journal.records.queue_entries import (
     address_of,
 )
 from tests.support.broker_room import Peer, Room
+from txbroker.broker.broker import Broker
 from txbroker.queues.expiry import EXPIRATION
 from txbroker.wire import messages
 
@@ -59,6 +60,25 @@ def settled(partition: int, *finished: int, retried: tuple[Retried, ...] = ()) -
 def acknowledged(partition: int, *finished: int) -> list[GroupPositions]:
     """What a transaction carries that acknowledges these."""
     return [GroupPositions(QUEUE_GROUP, b"", [], [settled(partition, *finished)])]
+
+
+class ReadingRoom(Room):
+    """A room whose reads of the disk end when they are told to."""
+
+    def made_broker(self) -> Broker:
+        self.reads: list[Any] = []
+        return Broker(
+            self.engine,
+            self.settings,
+            lambda *read: self.reads.append(read),
+            call_later=self.timers.callLater,
+        )
+
+    def read(self) -> None:
+        while self.reads:
+            work, done, _ = self.reads.pop(0)
+            done(work())
+            self.engine.sync()
 
 
 class Scene:

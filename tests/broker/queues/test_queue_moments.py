@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from journal.formats import frame
@@ -14,9 +12,18 @@ from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.testing import MemoryFile
 from journal.transaction_states import Totals
 from journal.xid import Xid
-from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
-from tests.support.broker_room import Room, refused
-from txbroker.broker.broker import Broker
+from tests.broker.queues.scene import (
+    SECOND,
+    SELF,
+    ReadingRoom,
+    Scene,
+    acknowledged,
+    expiring,
+    framed,
+    pass_time,
+    settled,
+)
+from tests.support.broker_room import refused
 from txbroker.queues.deaths import DEATHS
 from txbroker.wire import messages
 
@@ -213,25 +220,6 @@ def test_a_queue_is_used_up_to_the_end_of_a_wait_and_not_by_a_request_that_is_re
     pass_time(scene, SECOND)
     scene.room.broker.queues.expire(scene.room.engine.now())
     refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
-
-
-class ReadingRoom(Room):
-    """A room whose reads of the disk end when they are told to."""
-
-    def made_broker(self) -> Broker:
-        self.reads: list[Any] = []
-        return Broker(
-            self.engine,
-            self.settings,
-            lambda *read: self.reads.append(read),
-            call_later=self.timers.callLater,
-        )
-
-    def read(self) -> None:
-        while self.reads:
-            work, done, _ = self.reads.pop(0)
-            done(work())
-            self.engine.sync()
 
 
 def test_who_cancels_while_expired_messages_are_read_does_not_wait_on(monkeypatch):

@@ -23,6 +23,7 @@ from tests.broker.queues.scene import (
     values_of,
 )
 from tests.support.broker_room import refused
+from txbroker.broker.queues.takes import SERVED_AT_ONCE
 from txbroker.queues.deliveries import MAX_RUNS
 from txbroker.wire import messages
 
@@ -434,9 +435,12 @@ def test_many_requests_that_want_more_than_their_answer_takes_are_served_without
     peers = [scene.room.peer(f"10.0.{number // 250}.{number % 250}:1") for number in range(1200)]
     for peer in peers:
         peer.tell(messages.TakeMessages, queue, 4096, max_bytes=1, max_wait=60_000_000)
-    scene.publish("q", *[b"x"] * 1200)
+    scene.publish("q", *[b"x"] * 2400)
+    for _ in range(1200 // SERVED_AT_ONCE):
+        scene.room.timers.advance(0.001)
+        scene.room.engine.sync()
     assert not any(peer.closed for peer in peers)
-    assert scene.counts() == (1200, 0, 1200, 0)
+    assert scene.counts() == (2400, 1200, 1200, 0)
 
 
 def test_fragments_are_taken_in_runs_that_are_read_in_a_moment():

@@ -260,6 +260,8 @@ def needed(command, places):
         ),
         (messages.TakeMessages(1, 4), ["read queue q4"]),
         (messages.GiveBack(1, 4, b"", 0), ["read queue q4"]),
+        (messages.Consume(1, 4, 1), ["read queue q4"]),
+        (messages.StopConsuming(1, 1), []),
         (messages.DeclareQueue(1, "q"), ["create queue q", "describe queue q"]),
         (messages.DeclareQueue(1, "q", passive=True), ["describe queue q"]),
         (

@@ -62,7 +62,8 @@ def test_a_binding_has_its_names_and_arguments(kind: type[Bound] | type[Unbound]
 
 def test_an_exchange_has_its_kind_in_a_word() -> None:
     line = shown(ExchangeDeclared("orders", 7, ExchangeSettings(ExchangeKind.TOPIC, auto_delete=True), 1))
-    assert line["settings"] == {"kind": "topic", "internal": False, "auto_delete": True, "alternate": None}
+    wanted = {"kind": "topic", "internal": False, "auto_delete": True, "alternate": None, "durable": True}
+    assert line["settings"] == wanted
     assert shown(ExchangeDeleted("orders", 7, 1))["number"] == 7
 
 
@@ -76,6 +77,9 @@ def test_a_topic_has_its_queue() -> None:
         "overflow": "drop-head",
         "expires": None,
         "exclusive": False,
+        "auto_delete": False,
+        "durable": True,
+        "single_active": False,
     }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None
@@ -107,7 +111,7 @@ def test_the_rows_of_a_checkpoint_have_their_names() -> None:
     ]
     head, *others = rows
     assert head == {"next_exchange": 9, "exchanges": 8, "queues": 3}
-    exchange = {"kind": "fanout", "internal": False, "auto_delete": False, "alternate": None}
+    exchange = {"kind": "fanout", "internal": False, "auto_delete": False, "alternate": None, "durable": True}
     assert {"name": "fan", "number": 7, "settings": exchange, "taken": 4} in others
     assert others[8]["name"] == "a"
     assert others[8]["topic"] == "txbroker.queue.1"

@@ -83,6 +83,10 @@ class Queue:
         kept.copies = {offset: copy.kept() for offset, copy in self.copies.items()}
         return kept
 
+    def count_free(self) -> int:
+        """Return how many messages could be got if none were due later."""
+        return sum(each.shown and not (each.holder or each.held) for each in self.copies.values())
+
     def put(self, message: Message, wall: int) -> int:
         """Append a message; return its offset."""
         offset, self.end = self.end, self.end + 1
@@ -251,12 +255,14 @@ class Model:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def give(self, session: str, queue: Queue, most: int, now: int) -> list[Given]:
-        """Deliver messages to a session: those of the first ``most`` that have not expired, or of the next ones if none
-        is left. The others end.
+    def give(self, session: str, queue: Queue, most: int, now: int, share: int | None = None) -> list[Given]:
+        """Deliver messages to a session: those of the first ``most``, or of its ``share``, that have not expired, or of
+        the next ones if none is left. The others end.
         """
         given: list[Given] = []
-        while not given and (first := queue.ready(now)[:most]):
+        some = most if share is None else min(share, most)
+        while not given and (first := queue.ready(now)[:some]):
+            some = most
             for offset in first:
                 copy = queue.copies[offset]
                 if queue.has_expired(offset, now + self.wall_offset):
@@ -268,10 +274,14 @@ class Model:
         return given
 
     def serve(self, now: int, queues: Sequence[Queue] | None = None) -> None:
-        """Deliver to those that wait, in the order in which they have come."""
+        """Deliver to those that wait, in the order in which they have come, to each its share."""
         for queue in self.queues.values() if queues is None else queues:
             line = self.waiting.get(queue.partition, [])
-            while line and (given := self.give(line[0].session, queue, line[0].most, now)):
+            while line:
+                share = max(1, -(-queue.count_free() // len(line)))
+                given = self.give(line[0].session, queue, line[0].most, now, share)
+                if not given:
+                    break
                 ticket = line.pop(0)
                 ticket.answer, ticket.records = ("Taken", given), self.records
 

@@ -61,6 +61,9 @@ MAX_LISTED_BINDINGS: Final = 10_000
 """So many bindings are in one list, or those of one exchange."""
 DELETED_AT_ONCE: Final = 50
 """Most queues that are deleted in one turn because they have ended."""
+NOT_DURABLE: Final = "it is not durable, and the broker has started"
+LEFT: Final = "its last consumer has ended"
+"""Why queues are deleted."""
 _WITHOUT_END: Final = 1 << 62
 _PURGED_AT_ONCE: Final = 1 << 16
 """Most offsets of one record of a purge, and so of one turn: 1 ms."""
@@ -83,7 +86,7 @@ class Queueing:
     ) -> None:
         self._engine, self._fold = engine, fold
         self.declarations, self.publishing = declarations, publishing
-        self.takes, self._deliveries = takes, takes.deliveries
+        self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
@@ -102,8 +105,11 @@ class Queueing:
             ListQueues: self.list_queues,
             ListExchanges: self.list_exchanges,
             **takes.handlers,
+            **takes.consumers.handlers,
         }
         """The commands, each with its meaning."""
+        self._consumers.check_owner = takes.check_owner = self.check_owner
+        self._consumers.on_left = self._consumers_left
 
     # -- what others ask ---------------------------------------------------------------------------
 
@@ -219,7 +225,8 @@ class Queueing:
         state, now = self._deliveries.of(queue), self._engine.now()
         if not command.passive:
             state.used_at = now
-        return QueueDeclared(command.correlation, queue.partition, state.count_ready(now))
+        count = self._consumers.count(queue.partition)
+        return QueueDeclared(command.correlation, queue.partition, state.count_ready(now), count)
 
     def _queue_of(self, name: str, session: Session) -> DeclaredQueue:
         """Return a queue that the session may use; raises UnknownQueue, QueueInUse."""
@@ -228,7 +235,12 @@ class Queueing:
         return queue
 
     def check_owner(self, queue: DeclaredQueue, session: Session) -> None:
-        """Raise QueueInUse for a queue that is exclusive to another session."""
+        """Raise QueueInUse for a queue that is exclusive to another session, or was not to outlive a start."""
+        if queue.partition in self._deliveries.over:
+            raise QueueInUse(
+                f"queue {queue.name!r} is not durable, and from before the broker's start; it is deleted once no "
+                "undecided transaction needs it; nothing has changed. Use another name, or wait for that"
+            )
         if queue.settings.exclusive and self._owners.get(queue.partition) != session.number:
             raise QueueInUse(
                 f"queue {queue.name!r} is exclusive to another session, and is deleted with that; nothing has changed. "
@@ -247,10 +259,11 @@ class Queueing:
         if command.if_empty and state.accepted:
             count = count_text(state.accepted, "message")
             raise QueueInUse(f"queue {command.name!r} has {count}; nothing has changed")
-        if command.if_unused and (state.delivered or self.takes.waiting_at(queue.partition)):
+        if command.if_unused and self._is_used(state):
+            consumers = count_text(self._consumers.count(queue.partition), "consumer")
             raise QueueInUse(
-                f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} waiting for messages, "
-                f"{state.unacknowledged} delivered to sessions; nothing has changed"
+                f"queue {command.name!r} is used: {consumers}, {self.takes.waiting_at(queue.partition)} waiting for "
+                f"messages, {state.unacknowledged} delivered to sessions; nothing has changed"
             )
         return Counted(command.correlation, self._delete(queue, session.as_actor()))
 
@@ -261,32 +274,58 @@ class Queueing:
         return count
 
     def expire(self, now: int) -> None:
-        """Delete queues that were not used for as long as they say, and exclusive ones whose session has ended. Every
-        second or so, unless the engine is busy.
-        """
+        """Delete queues that are over: as :meth:`_why_over` says. Every second or so, unless the engine is busy."""
         self.declarations.end_unbound()
         left = DELETED_AT_ONCE
         for queue in list(self._fold.queues.values()):
-            why, expires = "", queue.settings.expires
-            if queue.settings.exclusive and not self.is_open(self._owners.get(queue.partition, 0)):
-                why = "its session has ended"
-            elif expires is not None and self._is_unused(queue, expires, now):
-                why = "it was not used"
+            why = self._why_over(queue, now)
             if why and self._end(queue, why):
                 left -= 1
                 if not left:
                     break
 
+    def _why_over(self, queue: DeclaredQueue, now: int) -> str:
+        """Return why a queue is to be deleted; nothing if it is not."""
+        partition, settings = queue.partition, queue.settings
+        if partition in self._deliveries.over:
+            return NOT_DURABLE
+        if settings.exclusive and not self.is_open(self._owners.get(partition, 0)):
+            return "its session has ended"
+        if self._consumers.has_left(partition):
+            return LEFT
+        if settings.expires is not None and self._is_unused(queue, settings.expires, now):
+            return "it was not used"
+        return ""
+
+    def started(self) -> None:
+        """Delete what was not to outlive the broker's last process, before anybody is let in: queues and exchanges that
+        are not durable. A queue that an undecided transaction needs goes after that.
+        """
+        for queue in list(self._fold.queues.values()):
+            if queue.partition in self._deliveries.over:
+                self._end(queue, NOT_DURABLE)
+        self.declarations.end_exchanges()
+
+    def _consumers_left(self, queue: DeclaredQueue) -> None:
+        """Delete a queue whose last consumer has ended; not because the broker stops."""
+        if not self.takes.returns.is_stopping:
+            self._end(queue, LEFT)
+
     def session_ended(self, session: Session) -> None:
-        """Delete the exclusive queues of a session that has ended."""
+        """End the consumers of a session that has ended, and delete its exclusive queues."""
+        self._consumers.session_ended(session)
         for partition in [each for each, owner in self._owners.items() if owner == session.number]:
             self._end(self._fold.by_partition[partition], "its session has ended")
 
     def _is_unused(self, queue: DeclaredQueue, expires: int, now: int) -> bool:
         state = self._deliveries.of(queue)
-        if state.delivered or self.takes.waiting_at(queue.partition):
+        if self._is_used(state):
             state.used_at = now
         return now - state.used_at >= expires
+
+    def _is_used(self, state: QueueDeliveries) -> bool:
+        number = state.store.number
+        return bool(state.delivered or self.takes.waiting_at(number) or self._consumers.count(number))
 
     def _end(self, queue: DeclaredQueue, why: str) -> bool:
         """Delete a queue; return whether it has gone: one that an undecided transaction needs goes after that."""
@@ -397,6 +436,7 @@ class Queueing:
         return QueueInfo(
             queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
             state.count_held(), state.store.total_bytes, oldest, self.takes.waiting_at(queue.partition),
+            self._consumers.count(queue.partition),
         )  # fmt: skip
 
     def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +12,11 @@ from journal.formats.offset_set_bytes import decode_offsets
 from journal.log.message_store import MessageStore
 from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Steps, Stepwise
+from txbroker.broker.queues.consumers import Consumer, Consumers
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
+from txbroker.broker.queues.take_line import Shares, TakeLine, Waiting
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
@@ -28,22 +29,11 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 MAX_WAITING: Final = 1000
-"""Most requests of one session that wait for messages."""
+"""Most requests of one session that wait for messages, beside one for each of its consumers."""
 PAUSE: Final = 0.001
 """Seconds until a request is looked at again whose session has as many answers being made as it may."""
 SERVED_AT_ONCE: Final = 16
 """Most requests that are answered in one turn: the messages of each are found by a walk of up to 5 ms."""
-
-
-class _Waiting:
-    """A request that waits for messages."""
-
-    __slots__ = ("command", "is_in_line", "session", "timer", "until")
-
-    def __init__(self, session: Session, command: TakeMessages, until: int) -> None:
-        self.session, self.command, self.until = session, command, until
-        self.is_in_line = False
-        self.timer: Any = None
 
 
 class Takes:
@@ -53,6 +43,7 @@ class Takes:
         self,
         engine: Engine,
         deliveries: Deliveries,
+        consumers: Consumers,
         giving: Giving,
         returns: Returns,
         removals: Removals,
@@ -61,13 +52,14 @@ class Takes:
         max_wait: int,
         call_later: CallLater | None,
     ) -> None:
-        self._engine, self.deliveries = engine, deliveries
+        self._engine, self.deliveries, self.consumers = engine, deliveries, consumers
         self.giving, self.returns, self.removals = giving, returns, removals
         self._stepwise, self._answers = stepwise, answers
         self._max_wait, self._call_later = max_wait, call_later
-        self._waiting: dict[int, deque[_Waiting]] = {}
+        self._lines: dict[int, TakeLine] = {}
+        """Requests that wait, by the partition of the queue at which they do."""
         self._of_session: dict[int, int] = {}
-        self._giving: dict[tuple[int, int], _Waiting] = {}
+        self._giving: dict[tuple[int, int], Waiting] = {}
         """Requests that are being answered, by session and correlation."""
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
@@ -81,6 +73,7 @@ class Takes:
         deliveries.on_ready, deliveries.on_released = self.serve, returns.released
         giving.serve = returns.serve = self.serve
         removals.serve_waiting = self._serve_waiting
+        consumers.on_stopped, consumers.on_active = self._consumer_stopped, self._consumer_active
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -88,6 +81,7 @@ class Takes:
         """Answer with messages, now or when there are some, or time is up."""
         state = self._state(command.partition)
         self.check_owner(state.queue, session)
+        consumer = self.consumers.of(session, command.consumer, command.partition)
         if not 1 <= command.most <= MAX_TAKEN:
             raise InvalidSetting(f"{command.most} messages to be taken; it must be from 1 to {MAX_TAKEN}")
         state.used_at = self._engine.now()
@@ -96,24 +90,31 @@ class Takes:
         if session.state is SessionState.CLOSED:
             return  # it waited in line, and its session has ended
         wait = min(command.max_wait, self._max_wait)
-        waiting = _Waiting(session, command, state.used_at + wait)
-        is_first, is_busy = not self._waiting.get(command.partition), session.making >= MOST_AT_ONCE
-        if is_first and not is_busy and self._give(state, waiting):
+        waiting = Waiting(session, command, state.used_at + wait, consumer)
+        gets, is_busy = self.consumers.gets(consumer), session.making >= MOST_AT_ONCE
+        line = self._lines.get(command.partition)
+        is_first = gets and (line is None or not line.is_before(waiting.priority))
+        if is_first and not is_busy and self._give(state, waiting, command.most):
             self.removals.taken(state)
             return
         if wait <= 0:
             self._answers.put(session, encode(Taken(command.correlation, command.partition)))
             return
-        count = self._of_session.get(session.number, 0)
-        if count >= MAX_WAITING:
-            raise LimitExceeded(
-                f"{count} requests of this session wait for messages of queues, {MAX_WAITING} are allowed; nothing was "
-                "taken"
-            )
-        self._waiting.setdefault(command.partition, deque()).append(waiting)
+        self._check_room(session)
+        self._lines.setdefault(command.partition, TakeLine()).append(waiting, rests=not gets)
         self._wait(state, waiting)
-        if is_busy:
+        if is_busy and gets:
             self._serve_on(command.partition, PAUSE)
+
+    def _check_room(self, session: Session) -> None:
+        count, most = self._of_session.get(session.number, 0), self._most_waiting(session)
+        if count >= most:
+            raise LimitExceeded(
+                f"{count} requests of this session wait for messages of queues, {most} are allowed; nothing was taken"
+            )
+
+    def _most_waiting(self, session: Session) -> int:
+        return MAX_WAITING + self.consumers.count_of(session)
 
     def give_back(self, session: Session, command: GiveBack, data: memoryview) -> None:  # noqa: ARG002
         """Make messages ready again that the session has."""
@@ -137,7 +138,7 @@ class Takes:
         if (given := self._giving.get((session.number, correlation))) is not None:
             given.until = 0
             return
-        for line in self._waiting.values():
+        for line in self._lines.values():
             for each in line:
                 if each.session is session and each.command.correlation == correlation:
                     self._expire(each)
@@ -154,7 +155,7 @@ class Takes:
 
     def waiting_at(self, partition: int) -> int:
         """Return how many requests wait for messages of that queue."""
-        return len(self._waiting.get(partition, ()))
+        return len(self._lines.get(partition, ()))
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -163,12 +164,14 @@ class Takes:
         state = self.deliveries.at(store.number)
         if state is None:
             return
-        if store.number in self._waiting:
+        if store.number in self._lines:
             self.serve(state)
         self.removals.look(state, is_published=True)
 
     def serve(self, state: QueueDeliveries) -> None:
-        """Give what is ready to those that wait, in the order in which they came."""
+        """Give what is ready to those that wait, each its share: those of higher priority first, then in the order in
+        which they came.
+        """
         number = state.store.number
         if number in self._serving:
             self._serving[number] = True  # an answer has given some back: it goes on below
@@ -180,23 +183,24 @@ class Takes:
                 self._serve_all(state)
         finally:
             del self._serving[number]
-        if number in self._waiting:
+        if number in self._lines:
             self._look_at_due(state)
         self.removals.look(state)
 
     def _serve_waiting(self, state: QueueDeliveries) -> None:
-        if state.store.number in self._waiting:
+        if state.store.number in self._lines:
             self.serve(state)
 
     def _serve_all(self, state: QueueDeliveries) -> None:
-        line = self._waiting.get(state.store.number)
-        passed, left = list[_Waiting](), SERVED_AT_ONCE
         state.release_due(self._engine.now())
-        while line:
-            if not left and self._call_later is not None:
-                self._serve_on(state.store.number, 0)
+        line = self._lines.get(state.store.number)
+        if line is None:
+            return
+        passed, left, shares = list[Waiting](), SERVED_AT_ONCE, Shares(line)
+        while left or self._call_later is None:
+            waiting = line.pop()
+            if waiting is None:
                 break
-            waiting = line.popleft()
             if waiting.session.state is SessionState.CLOSED:
                 self._stop_waiting(waiting)
             elif waiting.session.congested:
@@ -204,22 +208,25 @@ class Takes:
             elif waiting.session.making >= MOST_AT_ONCE:
                 passed.append(waiting)
                 self._serve_on(state.store.number, PAUSE)
-            elif self._give(state, waiting):
+            elif self._give(state, waiting, shares.next(waiting, state.count_free())):
                 left -= 1
             else:
-                line.appendleft(waiting)
+                line.put_back(waiting)
                 break
-        if line is not None:
-            line.extendleft(reversed(passed))
-            if not line:
-                self._waiting.pop(state.store.number, None)
+        else:
+            if line:
+                self._serve_on(state.store.number, 0)
+        for each in reversed(passed):
+            line.put_back(each)
+        if not line:
+            self._lines.pop(state.store.number, None)
 
     def _serve_on(self, number: int, seconds: float) -> None:
         """Serve a queue on in a later turn, so many seconds from now."""
 
         def serve_on() -> None:
             del self._put_off[number]
-            if number in self._waiting and (state := self.deliveries.at(number)) is not None:
+            if number in self._lines and (state := self.deliveries.at(number)) is not None:
                 self.serve(state)
 
         if number not in self._put_off and self._call_later is not None:
@@ -228,11 +235,11 @@ class Takes:
     def drained(self, session: Session) -> None:
         """Serve a session again whose peer has taken its answers."""
         if self._of_session.get(session.number):
-            for number in list(self._waiting):
-                if any(each.session is session for each in self._waiting.get(number, ())):
+            for number in list(self._lines):
+                if any(each.session is session for each in self._lines.get(number, ())):
                     self.serve(self._state(number))
 
-    def _wait(self, state: QueueDeliveries, waiting: _Waiting) -> None:
+    def _wait(self, state: QueueDeliveries, waiting: Waiting) -> None:
         """Note that a request has come into the line."""
         number = waiting.session.number
         waiting.is_in_line = True
@@ -242,18 +249,19 @@ class Takes:
             waiting.timer = self._call_later(left / 1e6, lambda: self._expire(waiting))
         self._look_at_due(state)
 
-    def _wait_on(self, state: QueueDeliveries, waiting: _Waiting) -> bool:
+    def _wait_on(self, state: QueueDeliveries, waiting: Waiting) -> bool:
         """Have a request wait, before the others, for which nothing was left of what it was to get; return whether it
         may wait.
         """
         number, count = state.store.number, self._of_session.get(waiting.session.number, 0)
-        if waiting.until <= self._engine.now() or count >= MAX_WAITING or self.deliveries.at(number) is None:
+        is_over = waiting.until <= self._engine.now() or self.deliveries.at(number) is None
+        if is_over or count >= self._most_waiting(waiting.session):
             return False
-        self._waiting.setdefault(number, deque()).appendleft(waiting)
+        self._lines.setdefault(number, TakeLine()).put_back(waiting)
         self._wait(state, waiting)
         return True
 
-    def _stop_waiting(self, waiting: _Waiting) -> None:
+    def _stop_waiting(self, waiting: Waiting) -> None:
         if not waiting.is_in_line:
             return
         waiting.is_in_line = False
@@ -268,14 +276,14 @@ class Takes:
         else:
             self._of_session.pop(number, None)
 
-    def _expire(self, waiting: _Waiting) -> None:
+    def _expire(self, waiting: Waiting) -> None:
+        """Answer a request that waits, without messages."""
         number = waiting.command.partition
-        line = self._waiting.get(number)
-        if line is None or waiting not in line:
+        line = self._lines.get(number)
+        if line is None or not line.remove(waiting):
             return
-        line.remove(waiting)
         if not line:
-            del self._waiting[number]
+            del self._lines[number]
         self._stop_waiting(waiting)
         self._answers.put(waiting.session, encode(Taken(waiting.command.correlation, number)))
 
@@ -294,16 +302,16 @@ class Takes:
 
     def _is_due(self, number: int) -> None:
         del self._dues[number]
-        if number in self._waiting and (state := self.deliveries.at(number)) is not None:
+        if number in self._lines and (state := self.deliveries.at(number)) is not None:
             self.serve(state)
 
     # -- giving out --------------------------------------------------------------------------------
 
-    def _give(self, state: QueueDeliveries, waiting: _Waiting) -> bool:
-        """Give ready messages to a request; return whether there were any."""
+    def _give(self, state: QueueDeliveries, waiting: Waiting, most: int) -> bool:
+        """Give up to ``most`` ready messages to a request; return whether there were any."""
         session, command = waiting.session, waiting.command
         fresh = state.fresh_from
-        runs = state.take(session.number, command.most, self._engine.now())
+        runs = state.take(session.number, min(most, command.most), self._engine.now())
         if not runs:
             return False
         self._stop_waiting(waiting)
@@ -311,7 +319,7 @@ class Takes:
         return True
 
     def _answer(
-        self, state: QueueDeliveries, waiting: _Waiting, runs: list[tuple[int, int]], fresh: int
+        self, state: QueueDeliveries, waiting: Waiting, runs: list[tuple[int, int]], fresh: int
     ) -> Steps:
         session, command = waiting.session, waiting.command
         self._giving[session.number, command.correlation] = waiting
@@ -323,11 +331,28 @@ class Takes:
 
     # -- what ends ---------------------------------------------------------------------------------
 
+    def _consumer_stopped(self, consumer: Consumer) -> None:
+        """Answer what waits for a consumer that has ended; let what is being answered for it not wait on."""
+        for given in self._giving.values():
+            if given.consumer is consumer:
+                given.until = 0
+        line = self._lines.get(consumer.partition)
+        for waiting in () if line is None else line.of(consumer):
+            self._expire(waiting)
+
+    def _consumer_active(self, consumer: Consumer) -> None:
+        """Serve a consumer that has become the active one of its queue."""
+        line, state = self._lines.get(consumer.partition), self.deliveries.at(consumer.partition)
+        if line is not None and state is not None:
+            line.wake(consumer)
+            self.serve(state)
+
     def queue_deleted(self, queue: DeclaredQueue) -> None:
         """Refuse what waits at a queue that is gone."""
         self.deliveries.forget(queue.partition)
         self.removals.forget(queue.partition)
-        for waiting in self._waiting.pop(queue.partition, ()):
+        self.consumers.forget(queue.partition)
+        for waiting in self._lines.pop(queue.partition, ()):
             self._stop_waiting(waiting)
             error = UnknownQueue(f"queue {queue.name!r} was deleted while messages were waited for")
             self._answers.put(waiting.session, encode(refusal(waiting.command.correlation, error)))
@@ -335,9 +360,9 @@ class Takes:
     def stop_waiting(self, session: Session) -> None:
         """End what a session waits for."""
         if self._of_session.get(session.number):
-            for number, line in list(self._waiting.items()):
+            for number, line in list(self._lines.items()):
                 for waiting in [each for each in line if each.session is session]:
                     line.remove(waiting)
                     self._stop_waiting(waiting)
                 if not line:
-                    del self._waiting[number]
+                    del self._lines[number]

@@ -10,6 +10,7 @@ from journal.folds.queues import QueuesFold
 from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.fetches.stepwise_answers import Stepwise
 from txbroker.broker.groups.consumer_groups import Consuming
+from txbroker.broker.queues.consumers import Consumers
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.queue_requests import Queueing
 from txbroker.broker.queues.removals import Removals
@@ -46,19 +47,20 @@ def queueing(
     giving = Giving(engine, removals, settings.max_fetch)
     returns = Returns(engine, deliveries, settler, call_later)
     takes = Takes(
-        engine, deliveries, giving, returns, removals, stepwise, answers, settings.max_fetch_wait, call_later
-    )
+        engine, deliveries, Consumers(engine, deliveries), giving, returns, removals, stepwise, answers,
+        settings.max_fetch_wait, call_later,
+    )  # fmt: skip
     declarations = Declarations(engine, fold, groups, settings.max_queues, random)
     publishing = Publishing(engine, fold, deliveries)
     found = Queueing(engine, fold, declarations, publishing, takes, settler, stepwise)
-    takes.check_owner = found.check_owner
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
     return found
 
 
 def tell_of(queues: Queueing, sending: Sending, content: RequestContent, dead_letters: DeadLetters) -> None:
-    """Let those know of queues who send messages."""
+    """Let those know of queues who send messages; delete those that were not to outlive the broker's last process."""
     sending.publish, sending.check_exchange = queues.publishing.publish, queues.publishing.exchange_at
     content.routed = queues.publishing.routed
     dead_letters.queue_runs, dead_letters.queue_origin = queues.dead_letter_runs, queues.dead_letter_origin
+    queues.started()

@@ -33,6 +33,7 @@ from txbroker.wire.messages import (
     CloseSession,
     Commit,
     CommitOffsets,
+    Consume,
     CreateTopic,
     DeclareExchange,
     DeclareQueue,
@@ -78,6 +79,7 @@ from txbroker.wire.messages import (
     Send,
     ShowScheduled,
     ShowTransaction,
+    StopConsuming,
     SwitchAccess,
     TakeMessages,
     Timed,
@@ -278,10 +280,13 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     Unbind: _BINDING,
     TakeMessages: (Need(_READ, _QUEUE, things.queue_of_partition),),
     GiveBack: (Need(_READ, _QUEUE, things.queue_of_partition),),
+    Consume: (Need(_READ, _QUEUE, things.queue_of_partition),),
+    StopConsuming: (),
     ListQueues: (Need(_DESCRIBE, _QUEUE, things.listed_queues),),
     ListExchanges: (Need(_DESCRIBE, _EXCHANGE, things.listed_queues),),
 }  # fmt: skip
-"""What each request needs. ``Timed`` needs what the request in it does; ``Cancel`` ends a fetch of its own session.
+"""What each request needs. ``Timed`` needs what the request in it does; ``Cancel`` ends a fetch of its own session, and
+``StopConsuming`` a consumer of it.
 
 What is sent to the schedule, taken back or shown of it is judged by the topics of these messages, which only its
 handlers know (:mod:`txbroker.broker.schedule.scheduling`).

@@ -21,6 +21,7 @@ from txbroker.wire.messages import (
     ClaimStream,
     Commit,
     CommitOffsets,
+    Consume,
     DeclareExchange,
     DeclareQueue,
     DescribeTopics,
@@ -244,7 +245,7 @@ def bound_exchange(command: Bind | Unbind, places: Places) -> Iterable[Thing]:  
     return (exchange_named(command.binding.destination),) if command.binding.to_exchange else ()
 
 
-def queue_of_partition(command: TakeMessages | GiveBack, places: Places) -> Iterable[Thing]:
+def queue_of_partition(command: TakeMessages | GiveBack | Consume, places: Places) -> Iterable[Thing]:
     """Return the queue of the partition that a request names."""
     return (Thing(places.queue_of(command.partition), f"of partition {command.partition}"),)
 

@@ -90,6 +90,8 @@ RULES: dict[type[Request], Lost] = {
     commands.Unbind: Lost.REPEAT,
     commands.TakeMessages: Lost.READ,  # what was taken went back with the session
     commands.GiveBack: Lost.ASK,  # never of a call
+    commands.Consume: Lost.ASK,  # its session's
+    commands.StopConsuming: Lost.ASK,  # it has ended with its session
     commands.ListQueues: Lost.READ,
     commands.ListExchanges: Lost.READ,
     commands.CheckAccess: Lost.READ,
