@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, Final
 
 from journal.records.queue_entries import Binding
 from txbroker.amqp.connection_methods import Method
@@ -45,7 +46,8 @@ from txbroker.wire.messages import (
 if TYPE_CHECKING:
     from txbroker.channels.channel import Channel
 
-_RESERVED = "amq."
+_RESERVED: Final = "amq."
+_GENERATED: Final = "amq.gen-"
 
 
 class Declaring:
@@ -151,18 +153,19 @@ class Declaring:
         if method.passive:
             name = channel.named(name)
             channel.directory.queue(name, channel.requests.session)
-            channel.ask(DeclareQueue, name, passive=True, then=partial(self._declared, method))
+            channel.ask(DeclareQueue, name, passive=True, then=partial(self._declared, name, method.no_wait))
             return
         settings = queue_settings(method)
-        if name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
+        if not name:
+            name = f"{_GENERATED}{token_urlsafe(16)}"
+        elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         channel.directory.check_not_locked(name, channel.requests.session)
-        channel.ask(DeclareQueue, name, settings, then=partial(self._declared, method))
+        channel.ask(DeclareQueue, name, settings, then=partial(self._declared, name, method.no_wait))
 
-    def _declared(self, method: QueueDeclare, answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG002
-        name = answer.name
+    def _declared(self, name: str, no_wait: bool, answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG002
         self._channel.last_queue = name
-        if not method.no_wait:
+        if not no_wait:
             self._channel.reply(QueueDeclareOk(name, answer.ready, answer.consumers))
 
     def bind_queue(self, method: QueueBind) -> None:

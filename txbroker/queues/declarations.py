@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,8 @@ RESERVED_PREFIX: Final = "amq."
 """No client makes a queue or an exchange whose name begins so."""
 ENDED_AT_ONCE: Final = 50
 """Most exchanges that are deleted in one turn because their last binding is gone."""
+GENERATED: Final = re.compile(r"amq\.gen-[\w-]{22}", re.ASCII)
+"""But for queues that get a name of 16 random bytes, because nobody has to know it beforehand."""
 MAX_BINDINGS: Final = 100_000
 """Most bindings in all."""
 MAX_ANY_WORDS: Final = 8
@@ -300,7 +303,7 @@ def _check_new_name(kind: str, name: str) -> None:
     if not name:
         raise InvalidName(f"a {kind} without a name; nothing has changed. Give it one")
     _check_bytes(f"name of the {kind}", name)
-    if name.startswith(RESERVED_PREFIX):
+    if name.startswith(RESERVED_PREFIX) and not (kind == "queue" and GENERATED.fullmatch(name)):
         raise InvalidName(
             f"the name of {kind} {name!r} begins with {RESERVED_PREFIX!r}, which is kept for the broker's own; nothing "
             "has changed. Use another name"
