@@ -244,7 +244,8 @@ class Consuming:
         if refused.error in PASSING:
             self._channel.connection.call_later(AGAIN, partial(self._ask, consumer))
         elif refused.error == "UnknownQueue":
-            self._lost(consumer)
+            # Behind the answer to who has deleted it, as from RabbitMQ: that may be its own client.
+            self._channel.connection.call_later(0, partial(self._lost, consumer))
         else:
             self._channel.fail(amqp_error(refused))
 

@@ -170,8 +170,8 @@ class StopConsuming(Request, frozen=True, tag=74):
 
 
 class QueueDeclared(Answer, frozen=True, tag=103):
-    """Answers :class:`DeclareQueue`: the number of the queue's partition, how many messages are ready, and how many
-    consumers it has.
+    """Answers :class:`DeclareQueue`: the number of the queue's partition, how many messages are ready with those that
+    were accepted before the request, and how many consumers it has.
     """
 
     partition: int

@@ -226,7 +226,7 @@ class Queueing:
         if not command.passive:
             state.used_at = now
         count = self._consumers.count(queue.partition)
-        return QueueDeclared(command.correlation, queue.partition, state.count_ready(now), count)
+        return QueueDeclared(command.correlation, queue.partition, state.count_accepted(now), count)
 
     def _queue_of(self, name: str, session: Session) -> DeclaredQueue:
         """Return a queue that the session may use; raises UnknownQueue, QueueInUse."""
@@ -339,6 +339,11 @@ class Queueing:
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""
         state = self._deliveries.of(self._queue_of(command.name, session))
+        # Who has sent messages and purges must not find them afterwards.
+        self._engine.when_forced(self._purge_forced, (session, command, state))
+
+    def _purge_forced(self, asked: tuple[Session, PurgeQueue, QueueDeliveries]) -> None:
+        session, command, state = asked
         self._stepwise.answer(session, command, self._purge(command, state))
 
     def _purge(self, command: PurgeQueue, state: QueueDeliveries) -> Steps:

@@ -98,13 +98,26 @@ class Takes:
             self.removals.taken(state)
             return
         if wait <= 0:
-            self._answers.put(session, encode(Taken(command.correlation, command.partition)))
+            # Who has sent a message and asks for one must not hear that there is none.
+            self._engine.when_forced(self._take_forced, waiting)
             return
         self._check_room(session)
         self._lines.setdefault(command.partition, TakeLine()).append(waiting, rests=not gets)
         self._wait(state, waiting)
         if is_busy and gets:
             self._serve_on(command.partition, PAUSE)
+
+    def _take_forced(self, waiting: Waiting) -> None:
+        """Answer a request that does not wait, now that everything that was accepted before it is there."""
+        session, command = waiting.session, waiting.command
+        state = self.deliveries.at(command.partition)
+        if state is not None and session.state is not SessionState.CLOSED:
+            line = self._lines.get(command.partition)
+            is_first = line is None or not line.is_before(waiting.priority)
+            if is_first and session.making < MOST_AT_ONCE and self._give(state, waiting, command.most):
+                self.removals.taken(state)
+                return
+        self._answers.put(session, encode(Taken(command.correlation, command.partition)))
 
     def _check_room(self, session: Session) -> None:
         count, most = self._of_session.get(session.number, 0), self._most_waiting(session)
