@@ -55,6 +55,9 @@ class QueueOperations:
         overflow: str = "drop-head",
         expires: After | None = None,
         exclusive: bool = False,
+        auto_delete: bool = False,
+        durable: bool = True,
+        single_active: bool = False,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -63,7 +66,9 @@ class QueueOperations:
         those that are more than ``max_length`` and could be got; with the ``overflow`` "reject-publish" further ones
         are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
         end. An ``exclusive`` queue is for this session alone, and is deleted after its end, so also when the connection
-        is lost. Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        is lost. One with ``auto_delete`` is deleted with its last consumer, one that is not ``durable`` at the broker's
+        next start. With ``single_active`` one consumer gets all messages until it ends, then the next one. Raises
+        DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -74,6 +79,9 @@ class QueueOperations:
             _one_of("overflow", overflow, OVERFLOWS),
             _maybe(time_span, "expires", expires),
             truth("exclusive", exclusive, NOTHING_CHANGED),
+            truth("auto_delete", auto_delete, NOTHING_CHANGED),
+            truth("durable", durable, NOTHING_CHANGED),
+            truth("single_active", single_active, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
@@ -120,17 +128,20 @@ class QueueOperations:
         internal: bool = False,
         auto_delete: bool = False,
         alternate: str | None = None,
+        durable: bool = True,
     ) -> None:
         """Have an exchange of that name, of a kind: "direct", "fanout", "topic" or "headers".
 
         An ``internal`` one takes messages from other exchanges alone; one with ``auto_delete`` is deleted with the last
-        of its bindings. What it finds no way for goes to the exchange ``alternate``. Raises as :meth:`declare_queue`.
+        of its bindings, one that is not ``durable`` at the broker's next start. What it finds no way for goes to the
+        exchange ``alternate``. Raises as :meth:`declare_queue`.
         """
         settings = ExchangeSettings(
             _one_of("kind", kind, KINDS),
             truth("internal", internal, NOTHING_CHANGED),
             truth("auto_delete", auto_delete, NOTHING_CHANGED),
             _maybe(text, "alternate", alternate),
+            truth("durable", durable, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         request = commands.DeclareExchange(self.core.correlation(), name, settings)
