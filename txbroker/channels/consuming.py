@@ -28,7 +28,7 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import consumer_priority
-from txbroker.channels.contents import Content, content_of
+from txbroker.channels.contents import LEASE_FIELD, Content, content_of
 from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.refusals import PASSING, amqp_error
 from txbroker.channels.unacknowledged import Run
@@ -52,8 +52,12 @@ class Consumer:
     many as there are), ``count`` how many are.
     """
 
-    def __init__(self, tag: str, number: int, partition: int, no_ack: bool, limit: int) -> None:
+    def __init__(
+        self, tag: str, number: int, partition: int, no_ack: bool, limit: int, is_leased: bool = False
+    ) -> None:
         self.tag, self.number, self.partition, self.no_ack, self.limit = tag, number, partition, no_ack, limit
+        self.is_leased = is_leased
+        """Whether each of its deliveries has a lease."""
         self.count = 0
         self.takes = False
         """Whether a request of it is under way."""
@@ -111,7 +115,8 @@ class Consuming:
         queue = channel.directory.queue(name, channel.requests.session)
         priority = consumer_priority(method.arguments)
         number = channel.connection.next_consumer()
-        consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit)
+        is_leased = method.arguments.get(LEASE_FIELD) is True and not method.no_ack
+        consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit, is_leased)
         self._consumers[tag] = consumer
         channel.requests.ask(
             Consume, queue.partition, number, method.exclusive, priority,
@@ -270,11 +275,21 @@ class Consuming:
             if delivered == room:
                 break
             tried = attempts.get(offset, 0)
-            content = content_of(data, position, length, tried)
+            lease = self._leased(taken.partition, offset) if consumer.is_leased else ""
+            content = content_of(data, position, length, tried, lease)
             pieces += self._delivered(consumer.prefix, content, bool(tried) or offset in again)
             delivered += 1
         channel.connection.send(b"".join(pieces))
         self._keep(consumer, taken, delivered)
+
+    def _leased(self, partition: int, offset: int) -> str:
+        """Return a lease for the delivery that comes next."""
+        tag, settling = self._last_tag + 1, self._channel.settling
+        lease = self._channel.directory.lease(
+            self._channel.requests.session, partition, offset, lambda: settling.taken_over(tag)
+        )
+        settling.leases[tag] = lease
+        return lease.hex()
 
     def _delivered(self, prefix: bytes, content: Content, again: bool) -> list[bytes | memoryview]:
         """Return the frames of a delivery."""

@@ -26,6 +26,8 @@ _DEATH_FIELDS: Final = frozenset(
     {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
 )
 _COUNT_FIELD: Final = "x-delivery-count"
+LEASE_FIELD: Final = "x-txbroker-lease"
+"""The header with a delivery's lease, and the argument with which a consumer asks for it."""
 _MILLISECOND, _SECOND = 1_000, 1_000_000
 _MOST_DIGITS: Final = 20
 
@@ -65,8 +67,10 @@ def _expiration(said: str) -> int:
     return min(int(said) * _MILLISECOND, LONGEST_EXPIRY)
 
 
-def content_of(data: bytes | memoryview, position: int, length: int, attempts: int) -> Content:
-    """Return the message of a frame in a run as it is delivered, which was returned so often before."""
+def content_of(
+    data: bytes | memoryview, position: int, length: int, attempts: int, lease: str = ""
+) -> Content:
+    """Return the message of a frame in a run as it is delivered, which was returned so often before, with its lease."""
     begin = position + HEADER_BYTES
     behind = begin + HEADER.unpack_from(data, position)[7]
     attribute = decode_attribute(data[begin:behind])
@@ -74,8 +78,8 @@ def content_of(data: bytes | memoryview, position: int, length: int, attempts: i
     properties = known.get(AMQP_PROPERTIES)
     if properties is None:
         properties = _made(attribute)
-    if attempts or DEATHS in known:
-        properties = _told(properties, attribute.headers, attempts)
+    if attempts or lease or DEATHS in known:
+        properties = _told(properties, attribute.headers, attempts, lease)
     return Content(
         known.get(EXCHANGE, b"").decode(errors="replace"),
         (attribute.key or b"").decode(errors="replace"),
@@ -93,8 +97,8 @@ def _made(attribute: Attribute) -> bytes:
     return props.made_of({props.DELIVERY_MODE: props.PERSISTENT}, headers)
 
 
-def _told(properties: bytes, headers: Headers, attempts: int) -> bytes:
-    """Return properties that also say how often and where the message has died, and was returned."""
+def _told(properties: bytes, headers: Headers, attempts: int, lease: str) -> bytes:
+    """Return properties that also say how often and where the message has died, was returned, and its lease."""
     spans = props.spans_of(properties)
     fields, without, given = b"", frozenset[str](), dict[int, bytes | None]()
     deaths = deaths_of(headers)
@@ -105,6 +109,9 @@ def _told(properties: bytes, headers: Headers, attempts: int) -> bytes:
     if attempts:
         fields += entries_of({_COUNT_FIELD: attempts})
         without |= {_COUNT_FIELD}
+    if lease:
+        fields += entries_of({LEASE_FIELD: lease})
+        without |= {LEASE_FIELD}
     if fields:
         given[props.HEADERS] = props.headers_with(properties, spans, fields, without)
     return props.replaced(properties, spans, given)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RETURNED_AT_ONCE: Final = 512
 """Most messages that are returned by one request: an attempt is counted for each, 3 ms in all."""
+ELSEWHERE: Final = 0
+"""The partition of deliveries that another session has taken over; no queue has it."""
 REJECTED: Final = "it was rejected"
 _LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
 """Refusals of acknowledgements of what is not there any more: the queue was deleted."""
@@ -42,6 +44,8 @@ class Settling:
         self._returned: deque[tuple[int, int, int]] = deque()
         """(partition, first, end) of what is to be returned yet."""
         self._is_returning = False
+        self.leases: dict[int, bytes] = {}
+        """The leases of deliveries that have one, by tag."""
         self.handlers: dict[type, Any] = {
             BasicAck: self.ack,
             BasicNack: self.nack,
@@ -65,6 +69,8 @@ class Settling:
 
     def finish(self, partition: int, first: int, end: int) -> None:
         """Have messages of a queue finished at the end of the turn."""
+        if partition == ELSEWHERE:
+            return
         finished = self._finished.get(partition)
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
@@ -88,17 +94,28 @@ class Settling:
         """Return all."""
         if not method.requeue:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
-        self._put_back(self.deliveries.take_all(), requeue=True)
+        runs = self.deliveries.take_all()
+        self._end_leases(runs)
+        self._put_back(runs, requeue=True)
         if isinstance(method, BasicRecover):
             self._channel.reply(BasicRecoverOk())
+
+    def taken_over(self, tag: int) -> None:
+        """Note that another session has taken a delivery over: whatever is said of it here changes nothing."""
+        del self.leases[tag]
+        run = self.deliveries.take(tag)
+        if run is not None:
+            self.deliveries.put(Run(tag, 1, ELSEWHERE, 0, run.consumer))
 
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
         if multiple:
             found = self.deliveries.take_all() if not tag else self.deliveries.take_up_to(tag)
             if found or not tag:
+                self._end_leases(found)
                 return found
         elif (run := self.deliveries.take(tag)) is not None:
+            self._end_leases([run])
             return [run]
         raise AmqpError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
@@ -113,6 +130,12 @@ class Settling:
             else:
                 self.reject_run(run)
         self._channel.consuming.settled(runs)
+
+    def _end_leases(self, runs: list[Run]) -> None:
+        for run in runs if self.leases else ():
+            for tag in range(run.tag, run.tag + run.count):
+                if (lease := self.leases.pop(tag, None)) is not None:
+                    self._channel.directory.end_lease(lease)
 
     # -- what the broker is told -------------------------------------------------------------------
 
@@ -137,6 +160,8 @@ class Settling:
 
     def reject_run(self, run: Run) -> None:
         """Have messages go to the dead letters."""
+        if run.partition == ELSEWHERE:
+            return
         for first in range(run.offset, run.offset + run.count, RETURNED_AT_ONCE):
             end = min(first + RETURNED_AT_ONCE, run.offset + run.count)
             attempts = self._channel.directory.attempts
@@ -148,6 +173,8 @@ class Settling:
 
     def give_back(self, run: Run, *, counted: bool = True) -> None:
         """Have messages delivered again, with an attempt counted for each: not all at once, if there are many."""
+        if run.partition == ELSEWHERE:
+            return
         if not counted:
             offsets = OffsetSet()
             offsets.add_range(run.offset, run.offset + run.count)
@@ -178,6 +205,9 @@ class Settling:
     def close(self) -> None:
         """Return everything: the channel has ended."""
         self.flush()
+        for lease in self.leases.values():
+            self._channel.directory.end_lease(lease)
+        self.leases.clear()
         transaction = self._channel.transaction
         for run in [*self.deliveries.take_all(), *(transaction.settled if transaction else ())]:
             self.give_back(run)

@@ -15,6 +15,7 @@ from txbroker.amqp.methods import TxCommit, TxCommitOk, TxRollback, TxRollbackOk
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.publishing import Message
 from txbroker.channels.refusals import amqp_error
+from txbroker.channels.settling import ELSEWHERE
 from txbroker.channels.unacknowledged import Run
 from txbroker.wire.messages import Commit, Refused
 
@@ -140,6 +141,8 @@ def _runs_of(frames: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, int]]
 def _settled_of(runs: Sequence[Run]) -> list[Settled]:
     found: dict[int, OffsetSet] = {}
     for run in runs:
+        if run.partition == ELSEWHERE:
+            continue
         found.setdefault(run.partition, OffsetSet()).add_range(run.offset, run.offset + run.count)
     return [
         Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))

@@ -18,6 +18,7 @@ from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
+from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import disk_full
@@ -82,12 +83,14 @@ class Queueing:
         publishing: Publishing,
         takes: Takes,
         settler: Settler,
+        leases: Leases,
         stepwise: Stepwise,
     ) -> None:
         self._engine, self._fold = engine, fold
         self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
+        self.leases = leases
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
         self.is_open: Callable[[int], bool] = bool
@@ -106,6 +109,7 @@ class Queueing:
             ListExchanges: self.list_exchanges,
             **takes.handlers,
             **takes.consumers.handlers,
+            **leases.handlers,
         }
         """The commands, each with its meaning."""
         self._consumers.check_owner = takes.check_owner = self.check_owner
@@ -314,6 +318,7 @@ class Queueing:
     def session_ended(self, session: Session) -> None:
         """End the consumers of a session that has ended, and delete its exclusive queues."""
         self._consumers.session_ended(session)
+        self.leases.session_ended(session)
         for partition in [each for each, owner in self._owners.items() if owner == session.number]:
             self._end(self._fold.by_partition[partition], "its session has ended")
 

@@ -92,6 +92,7 @@ RULES: dict[type[Request], Lost] = {
     commands.GiveBack: Lost.ASK,  # never of a call
     commands.Consume: Lost.REPEAT,  # in the new session: it has ended with the old one
     commands.StopConsuming: Lost.ASK,  # never of a call: it has ended with its session
+    commands.TakeOver: Lost.REPEAT,  # what the first one took went back with the session: refused
     commands.ListQueues: Lost.READ,
     commands.ListExchanges: Lost.READ,
     commands.CheckAccess: Lost.READ,

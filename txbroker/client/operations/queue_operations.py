@@ -19,7 +19,7 @@ from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
-from txbroker.client.core.results import Listed, listed
+from txbroker.client.core.results import Listed, Message, listed, topic_of_queue
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
     Counted,
@@ -30,6 +30,7 @@ from txbroker.wire.messages import (
     QueueDeclared,
     QueueInfo,
     Queues,
+    TakenOver,
 )
 
 T = TypeVar("T")
@@ -118,6 +119,29 @@ class QueueOperations:
         """Drop the messages of a queue that could be got now; return how many."""
         request = commands.PurgeQueue(self.core.correlation(), text("name", name, NOTHING_CHANGED))
         return (await self.core.request(request, Counted)).messages
+
+    @client_method
+    async def take_over(self, lease: str) -> Message:
+        """Take a delivery over from the session that has it, by the lease that came with it; return what acknowledges
+        it.
+
+        The message has no value, key or headers: who has the lease has those. It is this session's then: acknowledge
+        it, in a transaction or alone; with the end of the connection it is returned to its queue. Raises DeliveryLost
+        if it has been acknowledged or returned since, or taken over by others; AccessDenied if the sessions have
+        different principals.
+        """
+        core = self.core
+        try:
+            shown = bytes.fromhex(text("lease", lease, NOTHING_CHANGED))
+        except ValueError:
+            raise errors.WrongValue(
+                f"lease is {lease[:40]!r}, which is none: it is hexadecimal digits; {NOTHING_CHANGED}"
+            ) from None
+        found = await core.request(commands.TakeOver(core.correlation(), shown), TakenOver)
+        return Message(
+            topic_of_queue(found.queue), found.partition, found.offset, 0, None, None,
+            attempts=found.attempts, generation=core.session, redelivered=found.attempts > 0,
+        )  # fmt: skip
 
     @client_method
     async def declare_exchange(

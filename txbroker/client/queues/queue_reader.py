@@ -22,14 +22,13 @@ from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Cancelled, Task, ended, start
-from txbroker.client.core.results import Message
+from txbroker.client.core.results import Message, topic_of_queue
 from txbroker.client.core.waits import Line, Turn
 from txbroker.client.queues.queue_consumer import NOTHING_TAKEN, QueueConsumer
 from txbroker.client.queues.queue_messages import (
     by_queue,
     check_session,
     give_back,
-    name_of,
     offsets_of,
     on_settled,
     settled,
@@ -145,7 +144,7 @@ class QueueReader:
     def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
         found = by_queue(what)
         for each in (each for messages in found.values() for each in messages):
-            if each.topic != name_of(self.name):
+            if each.topic != topic_of_queue(self.name):
                 raise errors.Misuse(
                     f"a message of {each.topic!r} is not one of queue {self.name!r}; nothing was acknowledged"
                 )
@@ -273,7 +272,7 @@ class QueueReader:
         return bool(is_refused) and request.consumer != self._consumer.number
 
     def _delivery(self, answer: Taken, data: bytes | memoryview) -> Delivery:
-        self._session, name, attempts = self.core.session, name_of(self.name), dict(answer.attempts)
+        self._session, name, attempts = self.core.session, topic_of_queue(self.name), dict(answer.attempts)
         again = OffsetSet()
         for first, count in answer.redelivered:
             again.add_range(first, first + count)
