@@ -4,6 +4,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -14,6 +15,7 @@ import txbroker
 from txbroker.celery import TransactionalTask
 
 app = Celery("shop", amqp="txbroker.celery:TransactionalAMQP")
+task = partial(app.task, shared=False)  # this module is loaded again for each test
 app.conf.update(
     broker_url=os.environ.get("SHOP_AMQP", "amqp://guest:guest@127.0.0.1:1//"),
     txbroker_url=os.environ.get("SHOP_BROKER", "tcp:127.0.0.1:1"),
@@ -72,7 +74,7 @@ def told(name):
     return True
 
 
-@app.task(base=InDatabase, bind=True, name="order")
+@task(base=InDatabase, bind=True, name="order")
 def order(self, id):
     self.note(id)
     bill.delay(id)
@@ -80,13 +82,13 @@ def order(self, id):
     return id
 
 
-@app.task(base=InDatabase, bind=True, name="bill")
+@task(base=InDatabase, bind=True, name="bill")
 def bill(self, id):
     self.note(id)
     return id
 
 
-@app.task(base=InDatabase, bind=True, name="fails_once")
+@task(base=InDatabase, bind=True, name="fails_once")
 def fails_once(self, id):
     self.note(id)
     bill.delay(id)
@@ -94,7 +96,7 @@ def fails_once(self, id):
         raise ValueError("the first time")
 
 
-@app.task(base=InDatabase, bind=True, name="fails", acks_on_failure_or_timeout=True)
+@task(base=InDatabase, bind=True, name="fails", acks_on_failure_or_timeout=True)
 def fails(self, id):
     self.note(id)
     bill.delay(id)
@@ -102,7 +104,7 @@ def fails(self, id):
     raise ValueError("always")
 
 
-@app.task(base=InDatabase, bind=True, name="retries", max_retries=5)
+@task(base=InDatabase, bind=True, name="retries", max_retries=5)
 def retries(self, id):
     self.note(id)
     bill.delay(id)
@@ -110,7 +112,7 @@ def retries(self, id):
         raise self.retry(countdown=0.1)
 
 
-@app.task(base=InDatabase, bind=True, name="autoretries", autoretry_for=(KeyError,), retry_backoff=False,
+@task(base=InDatabase, bind=True, name="autoretries", autoretry_for=(KeyError,), retry_backoff=False,
           default_retry_delay=0)  # fmt: skip
 def autoretries(self, id):
     self.note(id)
@@ -118,31 +120,31 @@ def autoretries(self, id):
         raise KeyError(id)
 
 
-@app.task(base=InDatabase, bind=True, name="rejects")
+@task(base=InDatabase, bind=True, name="rejects")
 def rejects(self, id):
     self.note(id)
     raise Reject("not wanted", requeue=told(f"rejects-{id}"))
 
 
-@app.task(base=InDatabase, bind=True, name="ignores")
+@task(base=InDatabase, bind=True, name="ignores")
 def ignores(self, id):
     self.note(id)
     bill.delay(id)
     raise Ignore()
 
 
-@app.task(base=InDatabase, bind=True, name="replaces")
+@task(base=InDatabase, bind=True, name="replaces")
 def replaces(self, id):
     self.note(id)
     raise self.replace(bill.s(id))
 
 
-@app.task(base=TransactionalTask, bind=True, name="only_sends")
+@task(base=TransactionalTask, bind=True, name="only_sends")
 def only_sends(self, id):
     self.tx.celery(app).send_task("bill", (id,))
 
 
-@app.task(name="plain")
+@task(name="plain")
 def plain(id):
     with closing(open_database()) as database:
         database.execute("INSERT INTO effects VALUES ('plain', ?)", (id,))
@@ -150,6 +152,6 @@ def plain(id):
     return id
 
 
-@app.task(name="gather")
+@task(name="gather")
 def gather(ids):
     return ids

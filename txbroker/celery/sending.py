@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery.canvas import Signature
+from celery.canvas import Signature, maybe_signature
 from celery.result import AsyncResult
 
 from txbroker.celery.channel import TransactionProducer
@@ -28,8 +28,8 @@ class Tasks:
 
         The parts of a chord go with the transaction if the application was made with ``TransactionalAMQP``.
         """
-        if isinstance(task, Signature):
-            task = task.clone(app=self._app) if task._app is None else task
+        if isinstance(task, Signature) and task._app is None:
+            task = maybe_signature(task, app=self._app)
         return self._sent(task.apply_async, args, kwargs, options)
 
     def _sent(self, send: Any, *arguments: Any) -> Any:
