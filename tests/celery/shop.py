@@ -1,6 +1,7 @@
 """The application of the tests: its worker writes rows, each with a task's id, into tables without any unique key."""
 
 import os
+import signal
 import sqlite3
 import time
 from contextlib import closing
@@ -31,11 +32,29 @@ if os.environ.get("SHOP_RESULTS"):
 DATABASE = os.environ.get("SHOP_DATABASE", "")
 
 
+def dies_at(point):
+    """Die here, once, if the test wants that."""
+    if os.environ.get("SHOP_DIES_AT") == point and told(f"died-{point}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Dying(sqlite3.Connection):
+    """A connection whose process may die around the COMMIT: the broker has prepared before it."""
+
+    def commit(self):
+        if self.in_transaction and self.total_changes:
+            dies_at("before COMMIT")
+            super().commit()
+            dies_at("after COMMIT")
+        else:
+            super().commit()
+
+
 def open_database():
     """A connection to the database of the tests: PostgreSQL's by its URL, or SQLite's file."""
     if DATABASE.startswith("postgresql"):
         return psycopg.connect(DATABASE)
-    return sqlite3.connect(DATABASE, timeout=30)
+    return sqlite3.connect(DATABASE, timeout=30, factory=Dying)
 
 
 def make_tables():
@@ -58,7 +77,12 @@ class InDatabase(TransactionalTask):
     return_after = 0.05
 
     def database(self):
+        dies_at("before the body")
         return open_database()
+
+    def release(self, database):
+        super().release(database)
+        dies_at("after the block")
 
     def note(self, id):
         mark = "%s" if DATABASE.startswith("postgresql") else "?"
@@ -77,7 +101,9 @@ def told(name):
 @task(base=InDatabase, bind=True, name="order")
 def order(self, id):
     self.note(id)
+    dies_at("after the row")
     bill.delay(id)
+    dies_at("after the body")
     time.sleep(float(os.environ.get("SHOP_PAUSE", "0")))
     return id
 
