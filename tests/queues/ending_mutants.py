@@ -99,8 +99,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "let dead letters keep their expiration",
         _DEAD,
-        "not in (DEATHS, EXPIRATION)]",
-        "!= DEATHS]",
+        "not in (DEATHS, EXPIRATION, EXCHANGE)]",
+        "not in (DEATHS, EXCHANGE)]",
     ),
     Mutant(
         "count each death as the first",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from txbroker.amqp.connection_methods import (
     ChannelClose,
@@ -18,15 +18,44 @@ from txbroker.amqp.methods import BasicPublish
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.consuming import Consuming
 from txbroker.channels.declaring import Declaring
+from txbroker.channels.directory import Directory
+from txbroker.channels.faces import ConnectionFace
+from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Then
+from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.settling import Settling
-from txbroker.channels.transactions import Transacting, Transaction
+from txbroker.channels.transactions import Transacting
 from txbroker.wire.messages import Refused, Request
 
-if TYPE_CHECKING:
-    from txbroker.channels.connection import AmqpConnection
+
+class ChannelsConnection(ConnectionFace, Protocol):
+    """A connection, as its channels know it."""
+
+    @property
+    def requests(self) -> Requests:
+        """What asks the broker."""
+
+    @property
+    def directory(self) -> Directory:
+        """What names mean."""
+
+    def ask_in_order(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, refused: Refusal, **named: Any
+    ) -> None:
+        """Send a request, and have nothing carried out before it is judged."""
+
+    def dirty(self, channel: Channel) -> None:
+        """Have a channel flushed at the end of the turn."""
+
+    def fail(self, error: AmqpError, index: tuple[int, int] = (0, 0)) -> None:
+        """Close the connection for an error."""
+
+    def note(self, error: AmqpError, channel: int) -> None:
+        """Tell operators why a channel was closed."""
+
+    def forget(self, number: int) -> None:
+        """Forget a channel that is closed on both sides."""
 
 
 class Channel:
@@ -35,23 +64,24 @@ class Channel:
     ``is_closed``: it was closed; until its client has said that it knows, whatever comes on it is passed over.
     """
 
-    def __init__(self, connection: AmqpConnection, number: int) -> None:
+    def __init__(self, connection: ChannelsConnection, number: int) -> None:
         self.connection, self.number = connection, number
         self.requests, self.directory = connection.requests, connection.directory
         self.is_closed = False
         self.last_queue = ""
         """The queue that was declared last, which is meant where none is named."""
         self.transaction: Transaction | None = None
-        self.publishing, self.settling = Publishing(self), Settling(self)
-        self.consuming = Consuming(self)
+        self._publishing, self._settling = Publishing(self), Settling(self)
+        self._consuming = consuming = Consuming(self, self._settling)
+        self._publishing.reply_address = lambda: consuming.reply_address
         self._under_way: Method | None = None
         """The method that is being carried out."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             **Declaring(self).handlers,
-            **self.publishing.handlers,
-            **self.settling.handlers,
-            **self.consuming.handlers,
-            **Transacting(self).handlers,
+            **self._publishing.handlers,
+            **self._settling.handlers,
+            **self._consuming.handlers,
+            **Transacting(self, self._publishing, self._settling, consuming).handlers,
             ChannelFlow: self._flow,
             ChannelClose: self._close,
         }
@@ -65,7 +95,7 @@ class Channel:
                 self._forget(method)
             return
         if type(method) is BasicPublish:
-            self.publishing.publish(method, properties, bytes(body))
+            self._publishing.publish(method, properties, bytes(body))
             return
         handler = self._handlers.get(type(method))
         if handler is None:
@@ -74,15 +104,15 @@ class Channel:
                 "second 'channel.open' seen" if is_second else f"{type(method).__name__} is not for a server"
             )
             raise AmqpError(Reply.CHANNEL_ERROR if is_second else Reply.COMMAND_INVALID, text)
-        self.publishing.flush()  # requests are judged in the order in which methods came
+        self._publishing.flush()  # requests are judged in the order in which methods came
         self._under_way = method
         handler(method)
         self._under_way = None
 
     def flush(self) -> None:
         """Send the broker what was gathered in the turn."""
-        self.publishing.flush()
-        self.settling.flush()
+        self._publishing.flush()
+        self._settling.flush()
 
     def _flow(self, method: ChannelFlow) -> None:
         if not method.active:
@@ -94,6 +124,10 @@ class Channel:
         if queue or self.last_queue:
             return queue or self.last_queue
         raise AmqpError(Reply.NOT_FOUND, "no previously declared queue")
+
+    def is_dirty(self) -> None:
+        """Have it flushed at the end of the turn."""
+        self.connection.dirty(self)
 
     # -- what is said and asked --------------------------------------------------------------------
 
@@ -108,7 +142,7 @@ class Channel:
         Nothing more is read until it has been judged, if that takes longer than this turn: what names mean may depend
         on it.
         """
-        self.settling.flush()
+        self._settling.flush()
         method = self._under_way
 
         def refused(refusal: Refused) -> None:
@@ -143,12 +177,12 @@ class Channel:
         self.connection.forget(self.number)
 
     def _end(self) -> None:
-        self.publishing.flush()
+        self._publishing.flush()
         self.is_closed = True
-        self.consuming.close()
-        self.settling.close()
+        self._consuming.close()
+        self._settling.close()
 
     def lost(self) -> None:
         """The connection has ended: the broker returns what it has, by itself."""
         self.is_closed = True
-        self.consuming.lost()
+        self._consuming.lost()

@@ -42,7 +42,7 @@ from txbroker.channels.blocking import Blocking
 from txbroker.channels.channel import Channel
 from txbroker.channels.directory import Directory
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Requests
+from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
 from txbroker.wire.messages import (
     MAGIC,
@@ -121,7 +121,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self.blocking = Blocking(self)
+        self._blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
@@ -251,7 +251,7 @@ class AmqpConnection:
         capabilities = properties.get("capabilities")
         found = capabilities if isinstance(capabilities, dict) else {}
         self.wants_cancels = found.get("consumer_cancel_notify") is True
-        self.blocking.is_wanted = found.get("connection.blocked") is True
+        self._blocking.is_wanted = found.get("connection.blocked") is True
 
     def _step(self, answer: Challenge | Welcome, data: memoryview) -> None:  # noqa: ARG002
         if isinstance(answer, Challenge):
@@ -299,9 +299,11 @@ class AmqpConnection:
 
     # -- requests of channels ----------------------------------------------------------------------
 
-    def ask_in_order(self, kind: Callable[..., Request], *fields: Any, **named: Any) -> None:
+    def ask_in_order(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, refused: Refusal, **named: Any
+    ) -> None:
         """Send a request, and have nothing carried out before it is judged."""
-        session, then, refused = self.requests.session, named.pop("then"), named.pop("refused")
+        session = self.requests.session
         is_held = is_answered = False
 
         def answered(call: Callable[..., None], *answer: Any) -> None:
@@ -317,6 +319,10 @@ class AmqpConnection:
         if session.parked and not is_answered:
             is_held = True
             session.hold(True)
+
+    def refused_for_room(self) -> None:
+        """Note that a message was refused because the disk is full."""
+        self._blocking.refused()
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""
@@ -342,7 +348,7 @@ class AmqpConnection:
 
         self._call_later(seconds, called)
 
-    def is_dirty(self, channel: Channel) -> None:
+    def dirty(self, channel: Channel) -> None:
         """Have a channel flushed at the end of the turn."""
         self._dirty[channel] = None
 
@@ -431,7 +437,7 @@ class AmqpConnection:
             self._heard, self._heard_at = heard, now
         if self._has_sent or not self._sent_at:
             self._has_sent, self._sent_at = False, now
-        self.blocking.look(self._broker.engine.full)
+        self._blocking.look(self._broker.engine.full)
         if self.state is State.CLOSING:
             self._closing_at = self._closing_at or now
             return "it has not answered connection.close" if now - self._closing_at > patience else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from journal.records.queue_entries import Binding
 from txbroker.amqp.connection_methods import Method
@@ -31,6 +31,7 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
+from txbroker.channels.faces import ChannelFace
 from txbroker.wire.messages import (
     Bind,
     Counted,
@@ -43,9 +44,6 @@ from txbroker.wire.messages import (
     Unbind,
 )
 
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
-
 _RESERVED: Final = "amq."
 _GENERATED: Final = "amq.gen-"
 
@@ -53,7 +51,7 @@ _GENERATED: Final = "amq.gen-"
 class Declaring:
     """Declares, binds and deletes for a channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.handlers: dict[type, Any] = {
             ExchangeDeclare: self.declare_exchange,

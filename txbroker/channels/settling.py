@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
 from journal.offset_set import OffsetSet
@@ -18,12 +19,10 @@ from txbroker.amqp.methods import (
     BasicReject,
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.unacknowledged import Run, Unacknowledged
 from txbroker.wire.messages import CommitOffsets, GiveBack, Refused
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 RETURNED_AT_ONCE: Final = 512
 """Most messages that are returned by one request: an attempt is counted for each, 3 ms in all."""
@@ -37,13 +36,15 @@ _LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
 class Settling:
     """What a channel's client says of deliveries. ``deliveries`` are those of the channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.deliveries = Unacknowledged()
         self._finished: dict[int, OffsetSet] = {}
         self._returned: deque[tuple[int, int, int]] = deque()
         """(partition, first, end) of what is to be returned yet."""
         self._is_returning = False
+        self.on_settled: Callable[[Sequence[Run]], object] = _done
+        """Called with deliveries that were acknowledged or returned."""
         self.leases: dict[int, bytes] = {}
         """The leases of deliveries that have one, by tag."""
         self.handlers: dict[type, Any] = {
@@ -65,7 +66,7 @@ class Settling:
             return
         for run in runs:
             self.finish(run.partition, run.offset, run.offset + run.count)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
 
     def finish(self, partition: int, first: int, end: int) -> None:
         """Have messages of a queue finished at the end of the turn."""
@@ -74,7 +75,7 @@ class Settling:
         finished = self._finished.get(partition)
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
-            self._channel.connection.is_dirty(self._channel)
+            self._channel.is_dirty()
         elif end - finished.first >= MAX_SPAN or finished.end - first >= MAX_SPAN:
             self._finish(partition, self._finished.pop(partition))
             self.finish(partition, first, end)
@@ -129,7 +130,7 @@ class Settling:
                 self.give_back(run)
             else:
                 self.reject_run(run)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
 
     def _end_leases(self, runs: list[Run]) -> None:
         for run in runs if self.leases else ():
@@ -213,5 +214,5 @@ class Settling:
             self.give_back(run)
 
 
-def _done(answer: Any, data: memoryview) -> None:
+def _done(*_: object) -> None:
     """Nobody is told that an acknowledgement was taken."""
