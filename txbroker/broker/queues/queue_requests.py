@@ -485,6 +485,7 @@ class Queueing:
             "exchanges": len(self._fold.exchanges),
             "queue_messages": sum(each.left for each in states),
             "queue_unacknowledged": sum(each.unacknowledged for each in states),
+            "queue_consumers": self._consumers.count_all(),
             "queue_unrouted": self.publishing.unrouted,
             "queue_expired": self.takes.removals.expired,
             "queue_dropped": self.takes.removals.dropped,
