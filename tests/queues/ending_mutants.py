@@ -80,8 +80,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "not look at what is first once a message was taken",
         _TAKES,
-        "            self.removals.taken(state)\n",
-        "            pass\n",
+        "        self.removals.taken(state)\n",
+        "        pass\n",
     ),
     Mutant(
         "let what was returned for later stay when it is due, expired or too much",
