@@ -329,8 +329,8 @@ def amqp(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         txbroker.connect(process.address) as beside,
     ):
         yield run
-        [orders] = beside.queues(["orders"])
-        eventually(lambda: beside.queues(["orders"])[0].messages == 0)
+        [orders] = beside.queues("orders")
+        eventually(lambda: next(iter(beside.queues("orders"))).messages == 0)
         assert orders.settings.durable
 
 
