@@ -56,6 +56,7 @@ class Suite:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(PLUGINS),
+            "PATH": os.pathsep.join((str(PYTHON.parent), os.environ["PATH"])),
             **given,
         }
         output = _run(self.name, command, SOURCES / self.source, environment, self.seconds)
@@ -128,16 +129,17 @@ SUITES = (
     Suite("py-amqp", "amqp-5.4.2", ("t/integration",), _BROKER, _RERUNS),
     Suite(
         "pika", "pika-1.3.2",
-        ("tests/acceptance", "-o", "python_files=*_test.py *_tests.py",
+        ("tests/acceptance", "-c", os.devnull, "--rootdir=.", "-o", "python_files=*_test.py *_tests.py",
          "--ignore=tests/acceptance/twisted_adapter_tests.py", "--ignore=tests/acceptance/io_services_tests.py"),
         _BROKER, ("real_port",),
     ),
     Suite(
-        "aio-pika", "aio_pika-10.2.1", 
-        ("tests", "-o", "log_cli=false", "--timeout=60", "--ignore=tests/test_amqps.py"), _BROKER, _ASYNCIO, seconds=1200,
-
+        "aio-pika", "aio_pika-10.2.1", ("tests", "-o", "log_cli=false", "--timeout=180", "--ignore=tests/test_amqps.py"),
+        _BROKER, _ASYNCIO, seconds=1200,
     ),
-    Suite("aiormq", "aiormq-7.2.4", ("tests", "--timeout=60"), _BROKER, _ASYNCIO, seconds=900),
+    Suite(
+        "aiormq", "aiormq-7.2.4", ("tests", "--timeout=180", "-k", "not amqps"), _BROKER, _ASYNCIO, seconds=1200,
+    ),
     Suite(
         "celery", "celery-5.7.0", ("t/integration", "--ignore=t/integration/test_backend.py"), _CELERY, _CELERY_PLUGINS,
         seconds=3600,
@@ -145,5 +147,6 @@ SUITES = (
 )  # fmt: skip
 """Not run: pika's twisted_adapter_tests.py imports nose, which no Python since 3.10 does; its io_services_tests.py
 speaks to no broker. Celery's test_backend.py is of a store of another cloud.
-aio-pika's test_amqps.py is its test_amqp.py again, over TLS and with the certificates of its container.
+aio-pika's test_amqps.py, and what is named amqps in aiormq's, are the others again over TLS, with the certificates of
+their container.
 """

@@ -314,7 +314,8 @@ def test_aio_pika_consumes_what_it_has_published(name):
                     async with message.process():
                         came.append(message.body)
                     if len(came) == 20:
-                        return came
+                        break
+            return came
 
     assert asyncio.run(asyncio.wait_for(both(), PATIENCE)) == [b"%d" % number for number in range(20)]
 

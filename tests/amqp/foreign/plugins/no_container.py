@@ -4,6 +4,9 @@ import importlib
 import os
 import sys
 
+import pytest
+from yarl import URL
+
 sys.path.insert(0, os.getcwd())
 docker_client = importlib.import_module("tests.docker_client")
 
@@ -27,3 +30,15 @@ class RunningBroker:
 
 docker_client.DockerClient = RunningBroker
 docker_client.check_docker_available = lambda: docker_client.DockerHostInfo(is_tcp=True, host="127.0.0.1")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_container():
+    """Return the broker; aiormq's archive lacks the fixture, aio-pika's has its own."""
+    return docker_client.DockerClient().run("", [])
+
+
+@pytest.fixture(scope="session")
+def amqp_direct_url(rabbitmq_container):
+    """Return the broker's address."""
+    return URL(f"amqp://guest:guest@127.0.0.1:{rabbitmq_container.ports['5672/tcp']}//")
