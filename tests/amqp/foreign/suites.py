@@ -113,8 +113,13 @@ def _run(name: str, command: list[str], folder: Path, environment: Mapping[str, 
 
 
 _BROKER = {"RABBITMQ_HOST": "127.0.0.1", "RABBITMQ_5672_TCP": "{port}", "AMQP_PORT": "{port}"}
-_RERUNS = ("pytest_rerunfailures", "pytest_timeout")
-_CELERY_PLUGINS = (*_RERUNS, "pytest_order", "pytest_click", "pytest_celery.plugin")
+_CELERY_PLUGINS = (
+    "pytest_rerunfailures",
+    "pytest_timeout",
+    "pytest_order",
+    "pytest_click",
+    "pytest_celery.plugin",
+)
 _CELERY = {
     "TEST_BROKER": "pyamqp://guest:guest@127.0.0.1:{port}//",
     "TEST_BACKEND": "redis://127.0.0.1:{redis}",
@@ -125,8 +130,8 @@ _ASYNCIO = ("aiomisc_pytest", "pytest_rst", "no_container", "pytest_timeout")
 
 SUITES = (
     Suite("clients", ".", (str(HERE / "test_clients.py"), "--noconftest", "-c", os.devnull), _BROKER),
-    Suite("kombu", "kombu-5.7.0", ("t/integration/test_py_amqp.py",), _BROKER, _RERUNS),
-    Suite("py-amqp", "amqp-5.4.2", ("t/integration",), _BROKER, _RERUNS),
+    Suite("kombu", "kombu-5.7.0", ("t/integration/test_py_amqp.py",), _BROKER),
+    Suite("py-amqp", "amqp-5.4.2", ("t/integration/test_rmq.py", "-k", "not tls"), _BROKER),
     Suite(
         "pika", "pika-1.3.2",
         ("tests/acceptance", "-c", os.devnull, "--rootdir=.", "-o", "python_files=*_test.py *_tests.py",
@@ -134,8 +139,8 @@ SUITES = (
         _BROKER, ("real_port",),
     ),
     Suite(
-        "aio-pika", "aio_pika-10.2.1", ("tests", "-o", "log_cli=false", "--timeout=180", "--ignore=tests/test_amqps.py"),
-        _BROKER, _ASYNCIO, seconds=1200,
+        "aio-pika", "aio_pika-10.2.1",
+        ("tests", "-o", "log_cli=false", "--timeout=180", "--ignore=tests/test_amqps.py"), _BROKER, _ASYNCIO, seconds=1200,
     ),
     Suite(
         "aiormq", "aiormq-7.2.4", ("tests", "--timeout=180", "-k", "not amqps"), _BROKER, _ASYNCIO, seconds=1200,
@@ -145,8 +150,8 @@ SUITES = (
         seconds=3600,
     ),
 )  # fmt: skip
-"""Not run: pika's twisted_adapter_tests.py imports nose, which no Python since 3.10 does; its io_services_tests.py
-speaks to no broker. Celery's test_backend.py is of a store of another cloud.
-aio-pika's test_amqps.py, and what is named amqps in aiormq's, are the others again over TLS, with the certificates of
-their container.
+"""Not run: pika's twisted_adapter_tests.py imports nose, which runs on no Python since 3.10; its io_services_tests.py
+speaks to no broker; Celery's test_backend.py is for the store of a cloud. What is named amqps in the tests of aio-pika
+and aiormq, and tls in those of py-amqp, is the others again over TLS, with the certificates of their container. Only
+Celery's may run a failed case again, as it does for itself.
 """
