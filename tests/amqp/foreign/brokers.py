@@ -9,8 +9,9 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import redis
 
@@ -27,14 +28,11 @@ PATIENCE = 30.0
 def amqp_broker(folder: Path) -> Iterator[int]:
     """Run the chosen broker with its data in the folder; yields its port for AMQP 0-9-1 on the loopback interface."""
     if CHOSEN == "rabbitmq":
-        # The server has a user of its own, who must reach the folder.
-        folder.chmod(0o755)
-        for parent in folder.parents:
-            if parent.owner() == folder.owner() and parent != Path("/"):
-                with suppress(PermissionError):
-                    parent.chmod(parent.stat().st_mode | 0o011)
-        with RabbitServer(folder / "rabbitmq") as server:
-            yield server.port
+        # The server has a user of its own, who may not enter the folders of pytest.
+        with TemporaryDirectory(prefix="foreign-rabbitmq-") as own:
+            Path(own).chmod(0o755)
+            with RabbitServer(Path(own) / "server") as server:
+                yield server.port
         return
     port = free_port()
     options = ["--set", SMALL_FILES, "--listen-amqp", f"tcp:{port}:interface=127.0.0.1"]

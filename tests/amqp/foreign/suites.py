@@ -140,7 +140,8 @@ SUITES = (
     ),
     Suite(
         "aio-pika", "aio_pika-10.2.1",
-        ("tests", "-o", "log_cli=false", "--timeout=180", "--ignore=tests/test_amqps.py"), _BROKER, _ASYNCIO, seconds=1200,
+        ("tests", "-o", "log_cli=false", "--timeout=180", "--ignore=tests/test_amqps.py"),
+        _BROKER, _ASYNCIO, seconds=1200,
     ),
     Suite(
         "aiormq", "aiormq-7.2.4", ("tests", "--timeout=180", "-k", "not amqps"), _BROKER, _ASYNCIO, seconds=1200,
