@@ -34,6 +34,7 @@ _CONTENT: Final = Struct(">HHQ")
 _BASIC: Final = 60
 _PUBLISH: Final = 60 << 16 | 40
 _NO_DATA: Final = memoryview(b"")
+_NO_METHOD: Final = BasicPublish(0, "", "", False, False)
 _EACH: Final = 640
 """What an unfinished content takes beside its bytes, as objects."""
 _WIDEST: Final = 4
@@ -119,7 +120,8 @@ class AmqpDecoder:
         if not content.is_dropped:
             self._parts -= content.held - _EACH
             self._left -= max(content.left, 0)
-            content.is_dropped, content.properties, content.body = True, NONE, None
+            content.is_dropped = True
+            content.method, content.properties, content.body = _NO_METHOD, NONE, None
 
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> Found:
         """Take bytes, return what they complete."""
