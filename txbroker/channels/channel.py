@@ -61,23 +61,27 @@ class Channel:
     def received(self, method: Method, properties: bytes, body: memoryview) -> None:
         """Take a method; raises AmqpError."""
         if self.is_closed:
-            if isinstance(method, ChannelClose | ChannelCloseOk):
-                self._forget(method)
+            self._pass_over(method)
             return
         if type(method) is BasicPublish:
             self.publishing.publish(method, properties, bytes(body))
             return
         handler = self._handlers.get(type(method))
         if handler is None:
-            is_second = isinstance(method, ChannelOpen)
-            text = (
-                "second 'channel.open' seen" if is_second else f"{type(method).__name__} is not for a server"
-            )
-            raise AmqpError(Reply.CHANNEL_ERROR if is_second else Reply.COMMAND_INVALID, text)
+            raise _unexpected(method)
         self.publishing.flush()  # requests are judged in the order in which methods came
         self._under_way = method
         handler(method)
         self._under_way = None
+
+    def _pass_over(self, method: Method) -> None:
+        """Take what comes behind the channel's close: its client may have closed it, too, and both are answered."""
+        if isinstance(method, ChannelOpen):
+            raise _unexpected(method)
+        if isinstance(method, ChannelClose):
+            self.connection.send_method(self.number, ChannelCloseOk())
+        elif isinstance(method, ChannelCloseOk):
+            self.connection.forget(self.number)
 
     def flush(self) -> None:
         """Send the broker what was gathered in the turn."""
@@ -133,13 +137,9 @@ class Channel:
         self.connection.note(error, self.number)
         self._end()
 
-    def _close(self, method: ChannelClose) -> None:
+    def _close(self, method: ChannelClose) -> None:  # noqa: ARG002
         self._end()
-        self._forget(method)
-
-    def _forget(self, method: Method) -> None:
-        if isinstance(method, ChannelClose):
-            self.connection.send(method_frame(self.number, ChannelCloseOk()))
+        self.connection.send_method(self.number, ChannelCloseOk())
         self.connection.forget(self.number)
 
     def _end(self) -> None:
@@ -149,6 +149,13 @@ class Channel:
         self.settling.close()
 
     def lost(self) -> None:
-        """The connection has ended: the broker returns what it has, by itself."""
+        """The connection has ended, or ends: the broker returns what it has, by itself."""
         self.is_closed = True
         self.consuming.lost()
+
+
+def _unexpected(method: Method) -> AmqpError:
+    """Return the error for a method that no handler is there for."""
+    if isinstance(method, ChannelOpen):
+        return AmqpError(Reply.CHANNEL_ERROR, "second 'channel.open' seen")
+    return AmqpError(Reply.COMMAND_INVALID, f"{type(method).__name__} is not for a server")

@@ -174,7 +174,7 @@ class AmqpConnection:
             elif not number:
                 self._own(method)
             elif not self.is_closed:
-                raise AmqpError(Reply.COMMAND_INVALID, f"channel {number} before the connection is open")
+                raise AmqpError(Reply.UNEXPECTED_FRAME, f"channel {number} before the connection is open")
         except AmqpError as error:
             index = method.index if isinstance(method, Method) else (0, 0)
             if channel is not None and not error.reply.ends_connection:
@@ -194,7 +194,7 @@ class AmqpConnection:
                 )
             self._channels[number] = Channel(self, number)
             self.send_method(number, ChannelOpenOk())
-        elif not isinstance(method, ChannelClose):
+        else:
             raise AmqpError(Reply.CHANNEL_ERROR, "expected 'channel.open'")
 
     def _own(self, method: Method | None) -> None:
@@ -206,7 +206,7 @@ class AmqpConnection:
         elif self.state is not State.CLOSING:
             name = type(method).__name__ if method is not None else "a protocol's header"
             raise AmqpError(
-                Reply.COMMAND_INVALID, f"{name} is not possible: the connection is {self.state.value}"
+                Reply.CHANNEL_ERROR, f"{name} is not possible: the connection is {self.state.value}"
             )
 
     # -- the handshake -----------------------------------------------------------------------------
@@ -254,6 +254,8 @@ class AmqpConnection:
         self.blocking.is_wanted = found.get("connection.blocked") is True
 
     def _step(self, answer: Challenge | Welcome, data: memoryview) -> None:  # noqa: ARG002
+        if self.is_closed:
+            return
         if isinstance(answer, Challenge):
             self.send_method(0, ConnectionSecure(answer.data))
             return
@@ -268,6 +270,8 @@ class AmqpConnection:
 
     def _not_let_in(self, refused: Refused) -> None:
         """Say why; the broker closes the connection behind it."""
+        if self.is_closed:
+            return
         error = amqp_error(refused)
         reply = Reply.ACCESS_REFUSED if refused.error == "AuthenticationFailed" else error.reply
         self._say_close(AmqpError(reply, refused.message), (10, 11))
@@ -372,7 +376,8 @@ class AmqpConnection:
         if isinstance(answer, GoingAway):
             self.fail(AmqpError(Reply.CONNECTION_FORCED, answer.reason))
         elif isinstance(answer, Refused) and not self.is_closed:
-            self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
+            if self.state is not State.AWAITING_HEADER:  # else it may speak something else
+                self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
             self.state = State.CLOSED
 
     # -- the end -----------------------------------------------------------------------------------
@@ -386,9 +391,11 @@ class AmqpConnection:
             self.state = State.CLOSED
             self._end(error.text)
             return
-        self._say_close(error, index)
         self.turn_over()
+        self._say_close(error, index)
         self.state = State.CLOSING
+        for channel in self._channels.values():
+            channel.lost()
         if error.reply in (Reply.FRAME_ERROR, Reply.SYNTAX_ERROR, Reply.UNEXPECTED_FRAME):
             self._ends(error.told)  # nothing of what follows can be understood
 
