@@ -106,11 +106,13 @@ class Channel:
         if not self.is_closed:
             self.connection.send(method_frame(self.number, method))
 
-    def ask(self, kind: Callable[..., Request], *fields: Any, then: Then, **named: Any) -> None:
+    def ask(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, is_awaited: bool = False, **named: Any
+    ) -> None:
         """Send a request for the method that is being carried out: if it is refused, the channel is closed for that.
 
         Nothing more is read until it has been judged, if that takes longer than this turn: what names mean may depend
-        on it.
+        on it. One that ``is_awaited`` goes on after that; nothing is read before its answer.
         """
         self.settling.flush()
         method = self._under_way
@@ -119,7 +121,9 @@ class Channel:
             error = amqp_error(refusal)
             self.fail(error, method)
 
-        self.connection.ask_in_order(kind, *fields, then=then, refused=refused, **named)
+        self.connection.ask_in_order(
+            kind, *fields, is_awaited=is_awaited, then=then, refused=refused, **named
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

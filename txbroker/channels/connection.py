@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from twisted.logger import Logger
 
 from txbroker.amqp.connection_methods import (
-    ChannelClose,
     ChannelOpen,
     ChannelOpenOk,
     ConnectionClose,
@@ -303,8 +302,10 @@ class AmqpConnection:
 
     # -- requests of channels ----------------------------------------------------------------------
 
-    def ask_in_order(self, kind: Callable[..., Request], *fields: Any, **named: Any) -> None:
-        """Send a request, and have nothing carried out before it is judged."""
+    def ask_in_order(
+        self, kind: Callable[..., Request], *fields: Any, is_awaited: bool = False, **named: Any
+    ) -> None:
+        """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
         session, then, refused = self.requests.session, named.pop("then"), named.pop("refused")
         is_held = is_answered = False
 
@@ -318,7 +319,7 @@ class AmqpConnection:
         self.requests.ask(
             kind, *fields, then=partial(answered, then), refused=partial(answered, refused), **named
         )
-        if session.parked and not is_answered:
+        if (session.parked or is_awaited) and not is_answered:
             is_held = True
             session.hold(True)
 

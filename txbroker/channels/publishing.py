@@ -101,6 +101,10 @@ class Publishing:
         if method.immediate:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
         exchange = channel.directory.exchange(method.exchange)
+        if exchange.settings.internal:
+            raise AmqpError(
+                Reply.ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '/'"
+            )
         spans = props.spans_of(properties)
         if props.USER_ID in spans:
             self._check_user(props.short_of(properties, spans, props.USER_ID))
