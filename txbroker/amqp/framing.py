@@ -216,7 +216,9 @@ class AmqpDecoder:
     def _frame(self, kind: int, channel: int, payload: memoryview, found: Found) -> None:
         content = self._contents.get(channel)
         if kind == METHOD:
-            if content is not None:
+            if content is not None and content.is_dropped:
+                self.forget(channel)  # its sender was told, and need not send the rest
+            elif content is not None:
                 raise AmqpError(Reply.UNEXPECTED_FRAME, "a method within a content")
             if len(payload) >= 4 and _INDEX.unpack_from(payload)[0] == _PUBLISH:
                 held = _EACH + _WIDEST * len(payload)

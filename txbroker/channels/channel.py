@@ -45,6 +45,9 @@ class ChannelsConnection(ConnectionFace, Protocol):
     ) -> None:
         """Send a request, and have nothing carried out before it is judged."""
 
+    def send_method(self, channel: int, method: Method) -> None:
+        """Send a method."""
+
     def dirty(self, channel: Channel) -> None:
         """Have a channel flushed at the end of the turn."""
 
@@ -71,17 +74,17 @@ class Channel:
         self.last_queue = ""
         """The queue that was declared last, which is meant where none is named."""
         self.transaction: Transaction | None = None
-        self._publishing, self._settling = Publishing(self), Settling(self)
-        self._consuming = consuming = Consuming(self, self._settling)
-        self._publishing.reply_address = lambda: consuming.reply_address
+        self.publishing, self.settling = Publishing(self), Settling(self)
+        self.consuming = consuming = Consuming(self, self.settling)
+        self.publishing.reply_address = lambda: consuming.reply_address
         self._under_way: Method | None = None
         """The method that is being carried out."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             **Declaring(self).handlers,
-            **self._publishing.handlers,
-            **self._settling.handlers,
-            **self._consuming.handlers,
-            **Transacting(self, self._publishing, self._settling, consuming).handlers,
+            **self.publishing.handlers,
+            **self.settling.handlers,
+            **self.consuming.handlers,
+            **Transacting(self, self.publishing, self.settling, consuming).handlers,
             ChannelFlow: self._flow,
             ChannelClose: self._close,
         }
@@ -91,28 +94,32 @@ class Channel:
     def received(self, method: Method, properties: bytes, body: memoryview) -> None:
         """Take a method; raises AmqpError."""
         if self.is_closed:
-            if isinstance(method, ChannelClose | ChannelCloseOk):
-                self._forget(method)
+            self._pass_over(method)
             return
         if type(method) is BasicPublish:
-            self._publishing.publish(method, properties, bytes(body))
+            self.publishing.publish(method, properties, bytes(body))
             return
         handler = self._handlers.get(type(method))
         if handler is None:
-            is_second = isinstance(method, ChannelOpen)
-            text = (
-                "second 'channel.open' seen" if is_second else f"{type(method).__name__} is not for a server"
-            )
-            raise AmqpError(Reply.CHANNEL_ERROR if is_second else Reply.COMMAND_INVALID, text)
-        self._publishing.flush()  # requests are judged in the order in which methods came
+            raise _unexpected(method)
+        self.publishing.flush()  # requests are judged in the order in which methods came
         self._under_way = method
         handler(method)
         self._under_way = None
 
+    def _pass_over(self, method: Method) -> None:
+        """Take what comes behind the channel's close: its client may have closed it, too, and both are answered."""
+        if isinstance(method, ChannelOpen):
+            raise _unexpected(method)
+        if isinstance(method, ChannelClose):
+            self.connection.send_method(self.number, ChannelCloseOk())
+        elif isinstance(method, ChannelCloseOk):
+            self.connection.forget(self.number)
+
     def flush(self) -> None:
         """Send the broker what was gathered in the turn."""
-        self._publishing.flush()
-        self._settling.flush()
+        self.publishing.flush()
+        self.settling.flush()
 
     def _flow(self, method: ChannelFlow) -> None:
         if not method.active:
@@ -136,20 +143,24 @@ class Channel:
         if not self.is_closed:
             self.connection.send(method_frame(self.number, method))
 
-    def ask(self, kind: Callable[..., Request], *fields: Any, then: Then, **named: Any) -> None:
+    def ask(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, is_awaited: bool = False, **named: Any
+    ) -> None:
         """Send a request for the method that is being carried out: if it is refused, the channel is closed for that.
 
         Nothing more is read until it has been judged, if that takes longer than this turn: what names mean may depend
-        on it.
+        on it. One that ``is_awaited`` goes on after that; nothing is read before its answer.
         """
-        self._settling.flush()
+        self.settling.flush()
         method = self._under_way
 
         def refused(refusal: Refused) -> None:
             error = amqp_error(refusal)
             self.fail(error, method)
 
-        self.connection.ask_in_order(kind, *fields, then=then, refused=refused, **named)
+        self.connection.ask_in_order(
+            kind, *fields, is_awaited=is_awaited, then=then, refused=refused, **named
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -167,22 +178,25 @@ class Channel:
         self.connection.note(error, self.number)
         self._end()
 
-    def _close(self, method: ChannelClose) -> None:
+    def _close(self, method: ChannelClose) -> None:  # noqa: ARG002
         self._end()
-        self._forget(method)
-
-    def _forget(self, method: Method) -> None:
-        if isinstance(method, ChannelClose):
-            self.connection.send(method_frame(self.number, ChannelCloseOk()))
+        self.connection.send_method(self.number, ChannelCloseOk())
         self.connection.forget(self.number)
 
     def _end(self) -> None:
-        self._publishing.flush()
+        self.publishing.flush()
         self.is_closed = True
-        self._consuming.close()
-        self._settling.close()
+        self.consuming.close()
+        self.settling.close()
 
     def lost(self) -> None:
-        """The connection has ended: the broker returns what it has, by itself."""
+        """The connection has ended, or ends: the broker returns what it has, by itself."""
         self.is_closed = True
-        self._consuming.lost()
+        self.consuming.lost()
+
+
+def _unexpected(method: Method) -> AmqpError:
+    """Return the error for a method that no handler is there for."""
+    if isinstance(method, ChannelOpen):
+        return AmqpError(Reply.CHANNEL_ERROR, "second 'channel.open' seen")
+    return AmqpError(Reply.COMMAND_INVALID, f"{type(method).__name__} is not for a server")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from twisted.logger import Logger
 
 from txbroker.amqp.connection_methods import (
-    ChannelClose,
     ChannelOpen,
     ChannelOpenOk,
     ConnectionClose,
@@ -121,7 +120,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self._blocking = Blocking(partial(self.send_method, 0))
+        self.blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
@@ -174,7 +173,7 @@ class AmqpConnection:
             elif not number:
                 self._own(method)
             elif not self.is_closed:
-                raise AmqpError(Reply.COMMAND_INVALID, f"channel {number} before the connection is open")
+                raise AmqpError(Reply.UNEXPECTED_FRAME, f"channel {number} before the connection is open")
         except AmqpError as error:
             index = method.index if isinstance(method, Method) else (0, 0)
             if channel is not None and not error.reply.ends_connection:
@@ -194,7 +193,7 @@ class AmqpConnection:
                 )
             self._channels[number] = Channel(self, number)
             self.send_method(number, ChannelOpenOk())
-        elif not isinstance(method, ChannelClose):
+        else:
             raise AmqpError(Reply.CHANNEL_ERROR, "expected 'channel.open'")
 
     def _own(self, method: Method | None) -> None:
@@ -206,7 +205,7 @@ class AmqpConnection:
         elif self.state is not State.CLOSING:
             name = type(method).__name__ if method is not None else "a protocol's header"
             raise AmqpError(
-                Reply.COMMAND_INVALID, f"{name} is not possible: the connection is {self.state.value}"
+                Reply.CHANNEL_ERROR, f"{name} is not possible: the connection is {self.state.value}"
             )
 
     # -- the handshake -----------------------------------------------------------------------------
@@ -251,9 +250,11 @@ class AmqpConnection:
         capabilities = properties.get("capabilities")
         found = capabilities if isinstance(capabilities, dict) else {}
         self.wants_cancels = found.get("consumer_cancel_notify") is True
-        self._blocking.is_wanted = found.get("connection.blocked") is True
+        self.blocking.is_wanted = found.get("connection.blocked") is True
 
     def _step(self, answer: Challenge | Welcome, data: memoryview) -> None:  # noqa: ARG002
+        if self.is_closed:
+            return
         if isinstance(answer, Challenge):
             self.send_method(0, ConnectionSecure(answer.data))
             return
@@ -268,6 +269,8 @@ class AmqpConnection:
 
     def _not_let_in(self, refused: Refused) -> None:
         """Say why; the broker closes the connection behind it."""
+        if self.is_closed:
+            return
         error = amqp_error(refused)
         reply = Reply.ACCESS_REFUSED if refused.error == "AuthenticationFailed" else error.reply
         self._say_close(AmqpError(reply, refused.message), (10, 11))
@@ -300,9 +303,15 @@ class AmqpConnection:
     # -- requests of channels ----------------------------------------------------------------------
 
     def ask_in_order(
-        self, kind: Callable[..., Request], *fields: Any, then: Then, refused: Refusal, **named: Any
+        self,
+        kind: Callable[..., Request],
+        *fields: Any,
+        then: Then,
+        refused: Refusal,
+        is_awaited: bool = False,
+        **named: Any,
     ) -> None:
-        """Send a request, and have nothing carried out before it is judged."""
+        """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
         session = self.requests.session
         is_held = is_answered = False
 
@@ -316,13 +325,13 @@ class AmqpConnection:
         self.requests.ask(
             kind, *fields, then=partial(answered, then), refused=partial(answered, refused), **named
         )
-        if session.parked and not is_answered:
+        if (session.parked or is_awaited) and not is_answered:
             is_held = True
             session.hold(True)
 
     def refused_for_room(self) -> None:
         """Note that a message was refused because the disk is full."""
-        self._blocking.refused()
+        self.blocking.refused()
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""
@@ -378,7 +387,8 @@ class AmqpConnection:
         if isinstance(answer, GoingAway):
             self.fail(AmqpError(Reply.CONNECTION_FORCED, answer.reason))
         elif isinstance(answer, Refused) and not self.is_closed:
-            self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
+            if self.state is not State.AWAITING_HEADER:  # else it may speak something else
+                self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
             self.state = State.CLOSED
 
     # -- the end -----------------------------------------------------------------------------------
@@ -392,9 +402,11 @@ class AmqpConnection:
             self.state = State.CLOSED
             self._end(error.text)
             return
-        self._say_close(error, index)
         self.turn_over()
+        self._say_close(error, index)
         self.state = State.CLOSING
+        for channel in self._channels.values():
+            channel.lost()
         if error.reply in (Reply.FRAME_ERROR, Reply.SYNTAX_ERROR, Reply.UNEXPECTED_FRAME):
             self._ends(error.told)  # nothing of what follows can be understood
 
@@ -437,7 +449,7 @@ class AmqpConnection:
             self._heard, self._heard_at = heard, now
         if self._has_sent or not self._sent_at:
             self._has_sent, self._sent_at = False, now
-        self._blocking.look(self._broker.engine.full)
+        self.blocking.look(self._broker.engine.full)
         if self.state is State.CLOSING:
             self._closing_at = self._closing_at or now
             return "it has not answered connection.close" if now - self._closing_at > patience else ""

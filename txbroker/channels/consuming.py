@@ -173,8 +173,9 @@ class Consuming:
         channel = self._channel
         queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
         channel.requests.ask(
-            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=partial(self._got, method)
-        )
+            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT,
+            then=partial(self._got, method), refused=lambda refused: channel.fail(amqp_error(refused), method),
+        )  # fmt: skip
 
     def _got(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
         channel = self._channel

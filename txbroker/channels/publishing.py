@@ -95,7 +95,13 @@ class Publishing:
         if method.immediate:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
         exchange = channel.directory.exchange(method.exchange)
+        if exchange.settings.internal:
+            raise AmqpError(
+                Reply.ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '/'"
+            )
         spans = props.spans_of(properties)
+        if props.HEADERS in spans:
+            props.headers_of(properties, spans)  # nobody who gets them must find that they are none
         if props.USER_ID in spans:
             self._check_user(props.short_of(properties, spans, props.USER_ID))
         if props.REPLY_TO in spans:
@@ -175,8 +181,13 @@ class Publishing:
 
     def _send(self, batch: _Batch) -> None:
         frames = batch.frames
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        if len(frames) > 1 and self._channel.directory.refuses(batch.address, data):
+            for half in batch.halves():  # now: what follows must not overtake those that can be taken
+                self._send(half)
+            return
         self._channel.requests.ask(
-            Send, batch.address, data=frames[0] if len(frames) == 1 else b"".join(frames),
+            Send, batch.address, data=data,
             then=partial(self._sent, batch.first, len(frames)), refused=partial(self._refused, batch),
         )  # fmt: skip
 
@@ -185,11 +196,13 @@ class Publishing:
             self._confirm(first, count)
 
     def _refused(self, batch: _Batch, refused: Refused) -> None:
-        if self._channel.is_closed:
-            return
+        if refused.error == "DiskFull":
+            self._channel.connection.refused_for_room()
         if len(batch.frames) > 1 and refused.error in _DIVISIBLE:
             for half in batch.halves():
                 self._send(half)
+        elif self._channel.is_closed:
+            return
         elif refused.error == "Unroutable":
             assert batch.mandatory is not None, "no other is refused for that"
             self.give_back(batch.mandatory)
@@ -197,7 +210,7 @@ class Publishing:
         elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
             self._confirm(batch.first, len(batch.frames), taken=False)
         elif refused.error == "DiskFull":
-            self._channel.connection.refused_for_room()
+            return  # nobody wants to know
         elif refused.error == _BAD_KEY:
             self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
         else:
