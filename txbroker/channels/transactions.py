@@ -101,9 +101,7 @@ class Transacting:
 
     def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
         channel = self._channel
-        if channel.is_closed:
-            return
-        for message in unrouted:
+        for message in () if channel.is_closed else unrouted:
             channel.publishing.give_back(message)
         for run in transaction.returned:
             channel.settling.give_back(run)
