@@ -126,7 +126,7 @@ class AmqpConnection:
         self._mechanisms: list[str] = []
         self._last_consumer = self._last_serial = 0
         self._heartbeat = 0
-        self._has_sent = False
+        self._has_sent = self._is_reading = False
         self._sent_at = self._heard_at = self._closing_at = 0.0
         self._heard = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -162,6 +162,7 @@ class AmqpConnection:
     def received(self, session: Session, arrived: Arrived, body: memoryview) -> None:  # noqa: ARG002
         """Take what has come; whatever is wrong with it ends the channel or the connection."""
         number, method, properties = arrived
+        self._is_reading = True
         if self.state is State.CLOSED:
             return
         channel = self._channels.get(number)
@@ -358,11 +359,14 @@ class AmqpConnection:
         self._call_later(seconds, called)
 
     def dirty(self, channel: Channel) -> None:
-        """Have a channel flushed at the end of the turn."""
+        """Have a channel flushed at the end of the turn; of the reactor's, if nothing of its client is carried out."""
+        if not self._is_reading and not self._dirty:
+            self.call_later(0, _nothing)
         self._dirty[channel] = None
 
     def turn_over(self) -> None:
         """Send the broker what the channels have gathered."""
+        self._is_reading = False
         while self._dirty:
             dirty, self._dirty = self._dirty, {}
             for channel in dirty:
@@ -464,6 +468,10 @@ class AmqpConnection:
             if silent > 2 * self._heartbeat
             else ""
         )
+
+
+def _nothing() -> None:
+    """Do nothing, but have the turn end."""
 
 
 def _plain_of(response: bytes) -> bytes:

@@ -33,6 +33,7 @@ from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
 from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.faces import ChannelFace
+from txbroker.channels.inequivalence import check_equivalent
 from txbroker.wire.messages import (
     Bind,
     Counted,
@@ -88,7 +89,10 @@ class Declaring:
             channel.directory.exchange(name)
             done()
             return
-        if name.startswith(_RESERVED) and channel.directory.known_exchange(name) is None:
+        known = channel.directory.known_exchange(name)
+        if known is not None:
+            check_equivalent("exchange", name, known.settings, settings)
+        elif name.startswith(_RESERVED):
             raise AmqpError(Reply.ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
         channel.ask(DeclareExchange, name, settings, then=done)
 
@@ -165,6 +169,8 @@ class Declaring:
         elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         channel.directory.check_not_locked(name, channel.requests.session)
+        if (known := channel.directory.known_queue(name)) is not None:
+            check_equivalent("queue", name, known.settings, settings)
         self._declare(method, name, settings)
 
     def _declare(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
@@ -110,14 +111,16 @@ class Settling:
 
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
-        if multiple:
-            found = self.deliveries.take_all() if not tag else self.deliveries.take_up_to(tag)
-            if found or not tag:
-                self._end_leases(found)
-                return found
-        elif (run := self.deliveries.take(tag)) is not None:
-            self._end_leases([run])
-            return [run]
+        found: list[Run] | None = None
+        if multiple and not tag:
+            found = self.deliveries.take_all()
+        elif multiple and tag in self.deliveries:
+            found = self.deliveries.take_up_to(tag)
+        elif not multiple and (run := self.deliveries.take(tag)) is not None:
+            found = [run]
+        if found is not None:
+            self._end_leases(found)
+            return found
         raise AmqpError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
     def _put_back(self, runs: list[Run], requeue: bool) -> None:
@@ -152,12 +155,19 @@ class Settling:
 
     def _settle(self, settled: Settled) -> None:
         self._channel.requests.ask(
-            CommitOffsets, QUEUE_GROUP, [], settled=[settled], then=_done, refused=self._refused
-        )
+            CommitOffsets, QUEUE_GROUP, [], settled=[settled],
+            then=_done, refused=partial(self._refused, settled),
+        )  # fmt: skip
 
-    def _refused(self, refused: Refused) -> None:
-        if refused.error not in _LOST:
-            self._channel.fail(amqp_error(refused))
+    def _refused(self, settled: Settled, refused: Refused) -> None:
+        """End the channel, and have the messages delivered again: its client believes that they are settled."""
+        if refused.error in _LOST:
+            return
+        offsets = decode_offsets(settled.finished, settled.base)
+        for one in settled.retried:
+            offsets.add(one.offset)
+        self._give_back(settled.partition, offsets, counted=False)
+        self._channel.fail(amqp_error(refused))
 
     def reject_run(self, run: Run) -> None:
         """Have messages go to the dead letters."""

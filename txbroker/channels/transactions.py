@@ -73,9 +73,7 @@ class Transacting:
 
     def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
         channel = self._channel
-        if channel.is_closed:
-            return
-        for message in unrouted:
+        for message in () if channel.is_closed else unrouted:
             self._publishing.give_back(message)
         for run in transaction.returned:
             self._settling.give_back(run)
