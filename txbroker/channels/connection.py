@@ -296,6 +296,9 @@ class AmqpConnection:
         self.send_method(0, ConnectionOpenOk())
 
     def _log_in_anew(self, method: ConnectionUpdateSecret) -> None:
+        if self.requests.session.valid_until is None:
+            self.send_method(0, ConnectionUpdateSecretOk())  # of a login that does not end, as RabbitMQ
+            return
         self.requests.ask(
             Login, "OAUTHBEARER", b"n,,\1auth=Bearer " + method.new_secret + b"\1\1",
             then=lambda *_: self.send_method(0, ConnectionUpdateSecretOk()), refused=self._not_let_in,
