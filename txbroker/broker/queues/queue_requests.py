@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -418,7 +418,7 @@ class Queueing:
     def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
         """List queues."""
         names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
-        found = [self._info(self.declarations.queue(name)) for name in names]
+        found = [self.info(self.declarations.queue(name)) for name in names]
         is_filtered = command.names is None and session.rights is not None
         return Queues(command.correlation, found, following, is_filtered)
 
@@ -436,7 +436,8 @@ class Queueing:
         found = list(described(kind, behind, session.rights))
         return found[:limit], found[limit - 1] if len(found) > limit else None
 
-    def _info(self, queue: DeclaredQueue) -> QueueInfo:
+    def info(self, queue: DeclaredQueue) -> QueueInfo:
+        """Return what there is to say of a queue."""
         state, now = self._deliveries.of(queue), self._engine.now()
         oldest = -1
         if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
@@ -468,6 +469,18 @@ class Queueing:
     def names(self) -> Iterable[str]:
         """Return the names of all queues."""
         return self._fold.queues
+
+    def partitions(self) -> Set[int]:
+        """Return the partitions of all queues."""
+        return self._fold.by_partition.keys()
+
+    def known(self, name: str) -> DeclaredQueue | None:
+        """Return a queue, if it is there."""
+        return self._fold.queues.get(name)
+
+    def published(self, queue: DeclaredQueue) -> int:
+        """Return how many messages were ever put into a queue."""
+        return self._deliveries.of(queue).store.high_watermark
 
     def counts(self, name: str) -> tuple[int, int] | None:
         """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
