@@ -227,6 +227,14 @@ def test_a_lie_is_a_syntax_error(name):
         assert caught.value.reply is Reply.SYNTAX_ERROR
 
 
+def test_a_length_beyond_the_end_is_told_with_what_is_there():
+    """Before anything is looked at that may be in it."""
+    with pytest.raises(AmqpError, match="a field of 4294967295 bytes, 3 are there"):
+        decode_table(LIES["4 GiB"][:7])
+    with pytest.raises(AmqpError, match="a field of 9 bytes, 0 are there"):
+        decode_table(table(b"\1a", b"A\0") + b"\0\0\x09" + b"V" * 20)
+
+
 def outcome_of(octets):
     """Whatever the bytes are: a table within them, or one kind of error."""
     try:

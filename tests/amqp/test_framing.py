@@ -147,6 +147,18 @@ def test_a_content_is_to_pamqp_a_header_and_bodies_within_the_largest_frame(publ
     assert len(parts) == -(-len(body) // (frame_max - OVERHEAD))
 
 
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [(0, []), (1, [1]), (92, [92]), (93, [92, 1]), (184, [92, 92]), (185, [92, 92, 1])],
+)
+def test_a_body_is_in_frames_as_large_as_they_may_be(size, sizes):
+    pieces = content_frames(1, props.NONE, bytes(size), 100)
+    assert [len(each) for each in pieces[4::3]] == sizes
+    assert shown(greeted(frame_max=100).feed(BEGUN + b"".join(pieces))) == [
+        (1, PUBLISH, props.NONE, bytes(size))
+    ]
+
+
 def test_what_pamqp_sends_is_a_content():
     stream = b"".join(
         pamqp.frame.marshal(each, 5)
@@ -241,8 +253,7 @@ LIES = {
 
 def is_over(decoder):
     """It keeps nothing, and takes nothing more."""
-    assert (decoder.held, decoder.uncut) == (0, 0)
-    assert decoder.missing > 0
+    assert (decoder.held, decoder.uncut, decoder.missing) == (0, 0, OVERHEAD)
     decoder.add(method_frame(1, ACK))
     assert decoder.take() == decoder.feed(method_frame(1, ACK)) == []
     assert (decoder.held, decoder.uncut, decoder.taken) == (0, 0, 0)
@@ -312,7 +323,8 @@ def test_a_frame_that_is_too_large_is_refused_by_its_head_not_when_all_has_come(
 
 def test_a_body_of_the_largest_size_passes_and_a_larger_one_costs_its_channel_only():
     decoder = greeted(max_body=10)
-    assert len(decoder.feed(BEGUN + header_of(10) + body_of(bytes(10)))) == 1
+    largest = BEGUN + header_of(10) + body_of(bytes(10))
+    assert shown(decoder.feed(largest)) == [(1, PUBLISH, props.NONE, bytes(10))]
     other = method_frame(2, PUBLISH)
     [(arrived, _)] = decoder.feed(BEGUN + header_of(11, properties=packed({props.TYPE: "t"})))
     assert (arrived.channel, arrived.method.reply) == (1, Reply.CONTENT_TOO_LARGE)
@@ -386,6 +398,15 @@ def test_taking_stops_at_the_bound_of_work_and_goes_on_there():
     assert len(decoder.take()) == 5
     assert (decoder.taken, decoder.uncut, decoder.take()) == (5 * len(frame), 0, [])
     assert decoder.taken == 0
+
+
+def test_only_what_is_found_is_work_beside_its_bytes():
+    ack, decoder = method_frame(1, ACK), greeted()
+    begins = BEGUN + header_of(1)
+    stream = ack + HEARTBEAT_FRAME * 9 + begins + body_of(b"a") + ack * 2
+    found = decoder.feed(stream, len(stream) - 2 * len(ack) + 2 * 1_000, 1_000)
+    assert len(found) == 2
+    assert decoder.uncut == 2 * len(ack)
 
 
 # -- hostile bytes -----------------------------------------------------------------------------------
@@ -504,6 +525,20 @@ def test_bodies_that_are_dropped_take_little_and_are_counted():
     assert kept < decoder.held < 2_048 * 1_000
 
 
+def test_after_an_error_the_memory_of_contents_is_free():
+    decoder = greeted()
+
+    def feed():
+        for channel in range(1, 1_000):
+            decoder.feed(
+                method_frame(channel, PUBLISH) + header_of(1_000, channel) + body_of(bytes(500), channel)
+            )
+        decoder.feed(bytes(8))
+
+    assert kept_by(feed)[0] < 50_000
+    assert is_over(decoder)
+
+
 @pytest.mark.parametrize("size", [1, 2, 9])
 def test_a_body_in_tiny_frames_takes_no_more_than_its_size_and_a_half(size):
     count = (1 << 16) // size * (1 + (size > 2))
@@ -582,19 +617,31 @@ def test_a_stream_of_twice_the_frames_takes_twice_the_time(kind, way):
     assert took(taking(2 * count)) < 2.5 * took(taking(count)) + 0.02
 
 
-def test_a_large_frame_that_comes_byte_by_byte_takes_twice_the_time_for_twice_the_size():
+def test_a_large_frame_that_comes_in_small_pieces_takes_twice_the_time_for_twice_the_size():
     def taking(size):
         data = BEGUN + header_of(size) + body_of(bytes(size))
 
         def call():
-            decoder = greeted(frame_max=1 << 20)
-            assert [len(body) for n in range(len(data)) for _, body in decoder.feed(data[n : n + 1])] == [
-                size
-            ]
+            decoder = greeted(max_body=size, frame_max=size + OVERHEAD)
+            found = [each for n in range(0, len(data), 16) for each in decoder.feed(data[n : n + 16])]
+            assert [len(body) for _, body in found] == [size]
 
         return call
 
-    assert took(taking(60_000)) < 2.5 * took(taking(30_000)) + 0.02
+    assert took(taking(2 << 20)) < 2.5 * took(taking(1 << 20)) + 0.02
+
+
+def test_a_body_in_many_frames_takes_twice_the_time_for_twice_the_size():
+    def taking(size):
+        data = BEGUN + header_of(size) + body_of(bytes(64)) * (size // 64)
+
+        def call():
+            [(_, body)] = greeted(max_body=size).feed(data)
+            assert len(body) == size
+
+        return call
+
+    assert took(taking(2 << 20)) < 2.5 * took(taking(1 << 20)) + 0.02
 
 
 def test_a_method_that_is_not_about_a_content_needs_none():

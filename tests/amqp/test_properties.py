@@ -223,6 +223,7 @@ LIES = {
     "nothing": b"",
     "half of the flags": b"\0",
     "flags that go on": b"\0\1\0\0",
+    "flags that go on nowhere": b"\0\1",
     "a flag that means nothing": b"\0\2",
     "a short string that is not there": b"\x80\0",
     "a short string that is cut": b"\x80\0\2a",

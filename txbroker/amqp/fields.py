@@ -77,8 +77,6 @@ def _table(data: bytes | memoryview, position: int, end: int, depth: int) -> tup
     while position < behind:
         begin = position + 1
         position = begin + data[position]
-        if position >= behind:
-            raise malformed("a field table ends within a field")
         name = str(data[begin:position], "utf-8")
         found[name], position = _value(data, position, behind, depth)
     return found, behind

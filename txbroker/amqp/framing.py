@@ -106,7 +106,7 @@ class AmqpDecoder:
 
         It takes as long with a content on every channel: it is asked for after each read.
         """
-        return max(self._needed - len(self._begun), self._left, 1)
+        return max(self._needed - len(self._begun), self._left)
 
     def forget(self, channel: int) -> None:
         """Forget a content that has begun on a channel, which has ended."""
@@ -168,7 +168,7 @@ class AmqpDecoder:
     def _fail(self) -> None:
         self._has_failed = True
         self._came, self.uncut, self._position = _NO_DATA, 0, 0
-        self._begun, self._contents, self._parts, self._left = bytearray(), {}, 0, 0
+        self._contents, self._parts, self._left, self._needed = {}, 0, 0, OVERHEAD
 
     def _take(self, found: Found, stop: float, each: int) -> bool:
         """Append the next; return whether there is no other."""

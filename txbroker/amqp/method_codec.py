@@ -7,6 +7,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from txbroker.amqp import methods
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.fields import decode_table, encode_table, long_text, malformed, short_text
@@ -91,6 +93,11 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "Fields": encode_table,
     **{kind: number.pack for kind, number in _NUMBERS.items()},
 }
+_PLANS: Final = {
+    method: (_INDEX.pack(*method.index), tuple(map(_ENCODERS.get, kinds)))
+    for method, kinds in _LAYOUTS.items()
+}
+"""The first bytes of each method, and what encodes its arguments: None for a bit."""
 
 
 def encode_method(method: Method) -> bytes:
@@ -105,17 +112,17 @@ def encode_method(method: Method) -> bytes:
 
 
 def _encoded(method: Method) -> bytes:
-    pieces, octet, bits = [_INDEX.pack(*method.index)], 0, 0
-    for name, kind in zip(method.__struct_fields__, _LAYOUTS[type(method)], strict=True):
-        value = getattr(method, name)
-        if kind == "Bit":
+    index, encoders = _PLANS[type(method)]
+    pieces, octet, bits = [index], 0, 0
+    for encode, value in zip(encoders, astuple(method), strict=True):
+        if encode is None:
             octet |= value << bits
             bits += 1
             continue
         if bits:
             pieces.append(bytes((octet,)))
             octet = bits = 0
-        pieces.append(_ENCODERS[kind](value))
+        pieces.append(encode(value))
     if bits:
         pieces.append(bytes((octet,)))
     return b"".join(pieces)
