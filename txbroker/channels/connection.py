@@ -125,6 +125,8 @@ class AmqpConnection:
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
         self._last_consumer = self._last_serial = 0
+        self._holding = 0
+        """Requests whose answers are to come before anything more is read."""
         self._heartbeat = 0
         self._has_sent = self._is_reading = False
         self._sent_at = self._heard_at = self._closing_at = 0.0
@@ -324,14 +326,20 @@ class AmqpConnection:
             is_answered = True
             call(*answer)
             if is_held:
-                session.hold(False)
+                self._hold(-1)
 
         self.requests.ask(
             kind, *fields, then=partial(answered, then), refused=partial(answered, refused), **named
         )
         if (session.parked or is_awaited) and not is_answered:
             is_held = True
-            session.hold(True)
+            self._hold(1)
+
+    def _hold(self, more: int) -> None:
+        """Have nothing read while there is a request for whose answer that waits."""
+        before, self._holding = self._holding, self._holding + more
+        if not before or not self._holding:
+            self.requests.session.hold(self._holding > 0)
 
     def refused_for_room(self) -> None:
         """Note that a message was refused because the disk is full."""

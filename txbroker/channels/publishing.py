@@ -186,7 +186,7 @@ class Publishing:
             for half in batch.halves():  # now: what follows must not overtake those that can be taken
                 self._send(half)
             return
-        self._channel.requests.ask(
+        self._channel.connection.ask_in_order(
             Send, batch.address, data=data,
             then=partial(self._sent, batch.first, len(frames)), refused=partial(self._refused, batch),
         )  # fmt: skip

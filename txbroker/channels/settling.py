@@ -166,8 +166,8 @@ class Settling:
         offsets = decode_offsets(settled.finished, settled.base)
         for one in settled.retried:
             offsets.add(one.offset)
-        self._give_back(settled.partition, offsets, counted=False)
         self._channel.fail(amqp_error(refused))
+        self._give_back(settled.partition, offsets, counted=False)
 
     def reject_run(self, run: Run) -> None:
         """Have messages go to the dead letters."""
