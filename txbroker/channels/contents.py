@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from journal.errors import MessageTooLarge
 from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
 from journal.message_headers import Headers
-from journal.records.group_entries import LONGEST_EXPIRY
 from journal.records.queue_entries import MAX_NAME_BYTES
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.queues.amqp_headers import headers_of
 from txbroker.queues.deaths import QueueDeath, deaths_of
 from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
 
@@ -29,8 +29,7 @@ _DEATH_FIELDS: Final = frozenset(
 _COUNT_FIELD: Final = "x-delivery-count"
 LEASE_FIELD: Final = "x-txbroker-lease"
 """The header with a delivery's lease, and the argument with which a consumer asks for it."""
-_MILLISECOND, _SECOND = 1_000, 1_000_000
-_MOST_DIGITS: Final = 20
+_SECOND = 1_000_000
 
 
 class Content(NamedTuple):
@@ -48,24 +47,11 @@ def frame_of(
     """Return the frame of what was published at ``now``, in µs since 1970; raises AmqpError, PRECONDITION_FAILED for an
     expiration that is none, CONTENT_TOO_LARGE.
     """
-    headers = [(AMQP_PROPERTIES, properties)]
-    if exchange:
-        headers.append((EXCHANGE, exchange.encode()))
-    if props.EXPIRATION in spans:
-        headers.append((EXPIRATION, b"%d" % _expiration(props.short_of(properties, spans, props.EXPIRATION))))
+    headers = headers_of(exchange, properties, spans)
     try:
         return encode(body, now, routing_key.encode(), headers)
     except MessageTooLarge as error:
         raise AmqpError(Reply.CONTENT_TOO_LARGE, str(error)) from error
-
-
-def _expiration(said: str) -> int:
-    if not (said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS):
-        raise AmqpError(
-            Reply.PRECONDITION_FAILED,
-            f"invalid expiration {said[:40]!r}: it must be milliseconds in decimal digits; nothing was sent",
-        )
-    return min(int(said) * _MILLISECOND, LONGEST_EXPIRY)
 
 
 def content_of(
