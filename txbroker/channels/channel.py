@@ -23,7 +23,7 @@ from txbroker.channels.faces import ConnectionFace
 from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Refusal, Requests, Then
+from txbroker.channels.requests import Requests, Then
 from txbroker.channels.settling import Settling
 from txbroker.channels.transactions import Transacting
 from txbroker.wire.messages import Refused, Request
@@ -39,11 +39,6 @@ class ChannelsConnection(ConnectionFace, Protocol):
     @property
     def directory(self) -> Directory:
         """What names mean."""
-
-    def ask_in_order(
-        self, kind: Callable[..., Request], *fields: Any, then: Then, refused: Refusal, **named: Any
-    ) -> None:
-        """Send a request, and have nothing carried out before it is judged."""
 
     def send_method(self, channel: int, method: Method) -> None:
         """Send a method."""

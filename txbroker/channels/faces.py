@@ -9,7 +9,7 @@ from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.channels.directory import Directory
 from txbroker.channels.pending import Transaction
-from txbroker.channels.requests import Requests, Then
+from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.wire.messages import Request
 
 
@@ -35,6 +35,17 @@ class ConnectionFace(Protocol):
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call later, if the connection is there then."""
+
+    def ask_in_order(
+        self,
+        kind: Callable[..., Request],
+        *fields: Any,
+        then: Then,
+        refused: Refusal,
+        is_awaited: bool = False,
+        **named: Any,
+    ) -> None:
+        """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
 
     def refused_for_room(self) -> None:
         """Note that a message was refused because the disk is full."""
