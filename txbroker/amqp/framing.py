@@ -217,7 +217,11 @@ class AmqpDecoder:
         content = self._contents.get(channel)
         if kind == METHOD:
             if content is not None:
-                raise AmqpError(Reply.UNEXPECTED_FRAME, "a method within a content")
+                if not content.is_dropped:
+                    raise AmqpError(Reply.UNEXPECTED_FRAME, "a method within a content")
+                self.forget(
+                    channel
+                )  # its sender has heard that the channel is closed, and sends no more of it
             if len(payload) >= 4 and _INDEX.unpack_from(payload)[0] == _PUBLISH:
                 held = _EACH + _WIDEST * len(payload)
                 self._contents[channel] = _Content(_decode_publish(payload), held)
