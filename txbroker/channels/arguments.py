@@ -52,7 +52,7 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
         expires=_span(given, "x-expires"),
         exclusive=declare.exclusive,
         auto_delete=declare.auto_delete,
-        durable=declare.durable,
+        durable=declare.durable or declare.exclusive,  # which ends before that, and is the same in either way
         single_active=_truth(given, "x-single-active-consumer"),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from txbroker.amqp.connection_methods import (
     ChannelClose,
@@ -18,15 +18,42 @@ from txbroker.amqp.methods import BasicPublish
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.consuming import Consuming
 from txbroker.channels.declaring import Declaring
+from txbroker.channels.directory import Directory
+from txbroker.channels.faces import ConnectionFace
+from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Then
+from txbroker.channels.requests import Requests, Then
 from txbroker.channels.settling import Settling
-from txbroker.channels.transactions import Transacting, Transaction
+from txbroker.channels.transactions import Transacting
 from txbroker.wire.messages import Refused, Request
 
-if TYPE_CHECKING:
-    from txbroker.channels.connection import AmqpConnection
+
+class ChannelsConnection(ConnectionFace, Protocol):
+    """A connection, as its channels know it."""
+
+    @property
+    def requests(self) -> Requests:
+        """What asks the broker."""
+
+    @property
+    def directory(self) -> Directory:
+        """What names mean."""
+
+    def send_method(self, channel: int, method: Method) -> None:
+        """Send a method."""
+
+    def dirty(self, channel: Channel) -> None:
+        """Have a channel flushed at the end of the turn."""
+
+    def fail(self, error: AmqpError, index: tuple[int, int] = (0, 0)) -> None:
+        """Close the connection for an error."""
+
+    def note(self, error: AmqpError, channel: int) -> None:
+        """Tell operators why a channel was closed."""
+
+    def forget(self, number: int) -> None:
+        """Forget a channel that is closed on both sides."""
 
 
 class Channel:
@@ -35,7 +62,7 @@ class Channel:
     ``is_closed``: it was closed; until its client has said that it knows, whatever comes on it is passed over.
     """
 
-    def __init__(self, connection: AmqpConnection, number: int) -> None:
+    def __init__(self, connection: ChannelsConnection, number: int) -> None:
         self.connection, self.number = connection, number
         self.requests, self.directory = connection.requests, connection.directory
         self.is_closed = False
@@ -43,7 +70,8 @@ class Channel:
         """The queue that was declared last, which is meant where none is named."""
         self.transaction: Transaction | None = None
         self.publishing, self.settling = Publishing(self), Settling(self)
-        self.consuming = Consuming(self)
+        self.consuming = consuming = Consuming(self, self.settling)
+        self.publishing.reply_address = lambda: consuming.reply_address
         self._under_way: Method | None = None
         """The method that is being carried out."""
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -51,7 +79,7 @@ class Channel:
             **self.publishing.handlers,
             **self.settling.handlers,
             **self.consuming.handlers,
-            **Transacting(self).handlers,
+            **Transacting(self, self.publishing, self.settling, consuming).handlers,
             ChannelFlow: self._flow,
             ChannelClose: self._close,
         }
@@ -61,23 +89,27 @@ class Channel:
     def received(self, method: Method, properties: bytes, body: memoryview) -> None:
         """Take a method; raises AmqpError."""
         if self.is_closed:
-            if isinstance(method, ChannelClose | ChannelCloseOk):
-                self._forget(method)
+            self._pass_over(method)
             return
         if type(method) is BasicPublish:
             self.publishing.publish(method, properties, bytes(body))
             return
         handler = self._handlers.get(type(method))
         if handler is None:
-            is_second = isinstance(method, ChannelOpen)
-            text = (
-                "second 'channel.open' seen" if is_second else f"{type(method).__name__} is not for a server"
-            )
-            raise AmqpError(Reply.CHANNEL_ERROR if is_second else Reply.COMMAND_INVALID, text)
+            raise _unexpected(method)
         self.publishing.flush()  # requests are judged in the order in which methods came
         self._under_way = method
         handler(method)
         self._under_way = None
+
+    def _pass_over(self, method: Method) -> None:
+        """Take what comes behind the channel's close: its client may have closed it, too, and both are answered."""
+        if isinstance(method, ChannelOpen):
+            raise _unexpected(method)
+        if isinstance(method, ChannelClose):
+            self.connection.send_method(self.number, ChannelCloseOk())
+        elif isinstance(method, ChannelCloseOk):
+            self.connection.forget(self.number)
 
     def flush(self) -> None:
         """Send the broker what was gathered in the turn."""
@@ -95,6 +127,10 @@ class Channel:
             return queue or self.last_queue
         raise AmqpError(Reply.NOT_FOUND, "no previously declared queue")
 
+    def is_dirty(self) -> None:
+        """Have it flushed at the end of the turn."""
+        self.connection.dirty(self)
+
     # -- what is said and asked --------------------------------------------------------------------
 
     def reply(self, method: Method) -> None:
@@ -102,11 +138,13 @@ class Channel:
         if not self.is_closed:
             self.connection.send(method_frame(self.number, method))
 
-    def ask(self, kind: Callable[..., Request], *fields: Any, then: Then, **named: Any) -> None:
+    def ask(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, is_awaited: bool = False, **named: Any
+    ) -> None:
         """Send a request for the method that is being carried out: if it is refused, the channel is closed for that.
 
         Nothing more is read until it has been judged, if that takes longer than this turn: what names mean may depend
-        on it.
+        on it. One that ``is_awaited`` goes on after that; nothing is read before its answer.
         """
         self.settling.flush()
         method = self._under_way
@@ -115,7 +153,9 @@ class Channel:
             error = amqp_error(refusal)
             self.fail(error, method)
 
-        self.connection.ask_in_order(kind, *fields, then=then, refused=refused, **named)
+        self.connection.ask_in_order(
+            kind, *fields, is_awaited=is_awaited, then=then, refused=refused, **named
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -133,13 +173,9 @@ class Channel:
         self.connection.note(error, self.number)
         self._end()
 
-    def _close(self, method: ChannelClose) -> None:
+    def _close(self, method: ChannelClose) -> None:  # noqa: ARG002
         self._end()
-        self._forget(method)
-
-    def _forget(self, method: Method) -> None:
-        if isinstance(method, ChannelClose):
-            self.connection.send(method_frame(self.number, ChannelCloseOk()))
+        self.connection.send_method(self.number, ChannelCloseOk())
         self.connection.forget(self.number)
 
     def _end(self) -> None:
@@ -149,6 +185,13 @@ class Channel:
         self.settling.close()
 
     def lost(self) -> None:
-        """The connection has ended: the broker returns what it has, by itself."""
+        """The connection has ended, or ends: the broker returns what it has, by itself."""
         self.is_closed = True
         self.consuming.lost()
+
+
+def _unexpected(method: Method) -> AmqpError:
+    """Return the error for a method that no handler is there for."""
+    if isinstance(method, ChannelOpen):
+        return AmqpError(Reply.CHANNEL_ERROR, "second 'channel.open' seen")
+    return AmqpError(Reply.COMMAND_INVALID, f"{type(method).__name__} is not for a server")

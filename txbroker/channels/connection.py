@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from twisted.logger import Logger
 
 from txbroker.amqp.connection_methods import (
-    ChannelClose,
     ChannelOpen,
     ChannelOpenOk,
     ConnectionClose,
@@ -42,7 +41,7 @@ from txbroker.channels.blocking import Blocking
 from txbroker.channels.channel import Channel
 from txbroker.channels.directory import Directory
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Requests
+from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
 from txbroker.wire.messages import (
     MAGIC,
@@ -121,13 +120,15 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self.blocking = Blocking(self)
+        self.blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
         self._last_consumer = self._last_serial = 0
+        self._holding = 0
+        """Requests whose answers are to come before anything more is read."""
         self._heartbeat = 0
-        self._has_sent = False
+        self._has_sent = self._is_reading = False
         self._sent_at = self._heard_at = self._closing_at = 0.0
         self._heard = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -163,6 +164,7 @@ class AmqpConnection:
     def received(self, session: Session, arrived: Arrived, body: memoryview) -> None:  # noqa: ARG002
         """Take what has come; whatever is wrong with it ends the channel or the connection."""
         number, method, properties = arrived
+        self._is_reading = True
         if self.state is State.CLOSED:
             return
         channel = self._channels.get(number)
@@ -174,7 +176,7 @@ class AmqpConnection:
             elif not number:
                 self._own(method)
             elif not self.is_closed:
-                raise AmqpError(Reply.COMMAND_INVALID, f"channel {number} before the connection is open")
+                raise AmqpError(Reply.UNEXPECTED_FRAME, f"channel {number} before the connection is open")
         except AmqpError as error:
             index = method.index if isinstance(method, Method) else (0, 0)
             if channel is not None and not error.reply.ends_connection:
@@ -194,7 +196,7 @@ class AmqpConnection:
                 )
             self._channels[number] = Channel(self, number)
             self.send_method(number, ChannelOpenOk())
-        elif not isinstance(method, ChannelClose):
+        else:
             raise AmqpError(Reply.CHANNEL_ERROR, "expected 'channel.open'")
 
     def _own(self, method: Method | None) -> None:
@@ -206,7 +208,7 @@ class AmqpConnection:
         elif self.state is not State.CLOSING:
             name = type(method).__name__ if method is not None else "a protocol's header"
             raise AmqpError(
-                Reply.COMMAND_INVALID, f"{name} is not possible: the connection is {self.state.value}"
+                Reply.CHANNEL_ERROR, f"{name} is not possible: the connection is {self.state.value}"
             )
 
     # -- the handshake -----------------------------------------------------------------------------
@@ -254,6 +256,8 @@ class AmqpConnection:
         self.blocking.is_wanted = found.get("connection.blocked") is True
 
     def _step(self, answer: Challenge | Welcome, data: memoryview) -> None:  # noqa: ARG002
+        if self.is_closed:
+            return
         if isinstance(answer, Challenge):
             self.send_method(0, ConnectionSecure(answer.data))
             return
@@ -268,6 +272,8 @@ class AmqpConnection:
 
     def _not_let_in(self, refused: Refused) -> None:
         """Say why; the broker closes the connection behind it."""
+        if self.is_closed:
+            return
         error = amqp_error(refused)
         reply = Reply.ACCESS_REFUSED if refused.error == "AuthenticationFailed" else error.reply
         self._say_close(AmqpError(reply, refused.message), (10, 11))
@@ -292,6 +298,9 @@ class AmqpConnection:
         self.send_method(0, ConnectionOpenOk())
 
     def _log_in_anew(self, method: ConnectionUpdateSecret) -> None:
+        if self.requests.session.valid_until is None:
+            self.send_method(0, ConnectionUpdateSecretOk())  # of a login that does not end, as RabbitMQ
+            return
         self.requests.ask(
             Login, "OAUTHBEARER", b"n,,\1auth=Bearer " + method.new_secret + b"\1\1",
             then=lambda *_: self.send_method(0, ConnectionUpdateSecretOk()), refused=self._not_let_in,
@@ -299,9 +308,17 @@ class AmqpConnection:
 
     # -- requests of channels ----------------------------------------------------------------------
 
-    def ask_in_order(self, kind: Callable[..., Request], *fields: Any, **named: Any) -> None:
-        """Send a request, and have nothing carried out before it is judged."""
-        session, then, refused = self.requests.session, named.pop("then"), named.pop("refused")
+    def ask_in_order(
+        self,
+        kind: Callable[..., Request],
+        *fields: Any,
+        then: Then,
+        refused: Refusal,
+        is_awaited: bool = False,
+        **named: Any,
+    ) -> None:
+        """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
+        session = self.requests.session
         is_held = is_answered = False
 
         def answered(call: Callable[..., None], *answer: Any) -> None:
@@ -309,14 +326,24 @@ class AmqpConnection:
             is_answered = True
             call(*answer)
             if is_held:
-                session.hold(False)
+                self._hold(-1)
 
         self.requests.ask(
             kind, *fields, then=partial(answered, then), refused=partial(answered, refused), **named
         )
-        if session.parked and not is_answered:
+        if (session.parked or is_awaited) and not is_answered:
             is_held = True
-            session.hold(True)
+            self._hold(1)
+
+    def _hold(self, more: int) -> None:
+        """Have nothing read while there is a request for whose answer that waits."""
+        before, self._holding = self._holding, self._holding + more
+        if not before or not self._holding:
+            self.requests.session.hold(self._holding > 0)
+
+    def refused_for_room(self) -> None:
+        """Note that a message was refused because the disk is full."""
+        self.blocking.refused()
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""
@@ -342,12 +369,15 @@ class AmqpConnection:
 
         self._call_later(seconds, called)
 
-    def is_dirty(self, channel: Channel) -> None:
-        """Have a channel flushed at the end of the turn."""
+    def dirty(self, channel: Channel) -> None:
+        """Have a channel flushed at the end of the turn; of the reactor's, if nothing of its client is carried out."""
+        if not self._is_reading and not self._dirty:
+            self.call_later(0, _nothing)
         self._dirty[channel] = None
 
     def turn_over(self) -> None:
         """Send the broker what the channels have gathered."""
+        self._is_reading = False
         while self._dirty:
             dirty, self._dirty = self._dirty, {}
             for channel in dirty:
@@ -372,7 +402,8 @@ class AmqpConnection:
         if isinstance(answer, GoingAway):
             self.fail(AmqpError(Reply.CONNECTION_FORCED, answer.reason))
         elif isinstance(answer, Refused) and not self.is_closed:
-            self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
+            if self.state is not State.AWAITING_HEADER:  # else it may speak something else
+                self._say_close(AmqpError(Reply.NOT_ALLOWED, answer.message), (0, 0))
             self.state = State.CLOSED
 
     # -- the end -----------------------------------------------------------------------------------
@@ -386,9 +417,11 @@ class AmqpConnection:
             self.state = State.CLOSED
             self._end(error.text)
             return
-        self._say_close(error, index)
         self.turn_over()
+        self._say_close(error, index)
         self.state = State.CLOSING
+        for channel in self._channels.values():
+            channel.lost()
         if error.reply in (Reply.FRAME_ERROR, Reply.SYNTAX_ERROR, Reply.UNEXPECTED_FRAME):
             self._ends(error.told)  # nothing of what follows can be understood
 
@@ -446,6 +479,10 @@ class AmqpConnection:
             if silent > 2 * self._heartbeat
             else ""
         )
+
+
+def _nothing() -> None:
+    """Do nothing, but have the turn end."""
 
 
 def _plain_of(response: bytes) -> bytes:

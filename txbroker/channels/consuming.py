@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from journal.constants import MIB
 from journal.formats.frame import walk
@@ -30,12 +30,11 @@ from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import consumer_priority
 from txbroker.channels.contents import LEASE_FIELD, Content, content_of
 from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import PASSING, amqp_error
+from txbroker.channels.settling import Settling
 from txbroker.channels.unacknowledged import Run
 from txbroker.wire.messages import MAX_TAKEN, Consume, Refused, StopConsuming, TakeMessages, Taken
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 MAX_WAIT: Final = 60_000_000
 """µs after which a consumer that waits asks again."""
@@ -68,8 +67,9 @@ class Consumer:
 class Consuming:
     """What a channel's client consumes and gets."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: ChannelFace, settling: Settling) -> None:
+        self._channel, self._settling = channel, settling
+        settling.on_settled = self.settled
         self._consumers: dict[str, Consumer] = {}
         self._limit = self._each_limit = 0
         """Most unacknowledged deliveries of all consumers, and of each that begins from now on; 0 for no limit."""
@@ -173,8 +173,9 @@ class Consuming:
         channel = self._channel
         queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
         channel.requests.ask(
-            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=partial(self._got, method)
-        )
+            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT,
+            then=partial(self._got, method), refused=lambda refused: channel.fail(amqp_error(refused), method),
+        )  # fmt: skip
 
     def _got(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
         channel = self._channel
@@ -192,9 +193,9 @@ class Consuming:
             channel.directory.ready(taken.partition),
         )  # fmt: skip
         if method.no_ack:
-            channel.settling.finish(taken.partition, offset, offset + 1)
+            self._settling.finish(taken.partition, offset, offset + 1)
         else:
-            channel.settling.deliveries.add(tag, 1, taken.partition, offset, None)
+            self._settling.deliveries.add(tag, 1, taken.partition, offset, None)
         frames = content_frames(
             channel.number, content.properties, content.body, channel.connection.frame_max
         )
@@ -262,7 +263,7 @@ class Consuming:
 
     def _give_back(self, taken: Taken) -> None:
         for first, count in taken.runs:
-            self._channel.settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
+            self._settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -284,7 +285,7 @@ class Consuming:
 
     def _leased(self, partition: int, offset: int) -> str:
         """Return a lease for the delivery that comes next."""
-        tag, settling = self._last_tag + 1, self._channel.settling
+        tag, settling = self._last_tag + 1, self._settling
         lease = self._channel.directory.lease(
             self._channel.requests.session, partition, offset, lambda: settling.taken_over(tag)
         )
@@ -311,7 +312,7 @@ class Consuming:
 
     def _keep(self, consumer: Consumer, taken: Taken, delivered: int) -> None:
         """Note what was delivered, the last so many tags, and give the rest back."""
-        settling, partition = self._channel.settling, taken.partition
+        settling, partition = self._settling, taken.partition
         tag, left = self._last_tag - delivered + 1, delivered
         for first, count in taken.runs:
             some = min(count, left)

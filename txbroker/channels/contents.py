@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from journal.errors import MessageTooLarge
 from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
 from journal.message_headers import Headers
+from journal.records.queue_entries import MAX_NAME_BYTES
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
 from txbroker.amqp.properties import Spans
@@ -61,17 +62,32 @@ def content_of(
     behind = begin + HEADER.unpack_from(data, position)[7]
     attribute = decode_attribute(data[begin:behind])
     known = dict(attribute.headers)
+    is_told = bool(attempts or lease) or DEATHS in known
     properties = known.get(AMQP_PROPERTIES)
-    if properties is None:
+    if properties is None or not _are_sound(properties, is_told):
         properties = _made(attribute)
-    if attempts or lease or DEATHS in known:
+    if is_told:
         properties = _told(properties, attribute.headers, attempts, lease)
     return Content(
-        known.get(EXCHANGE, b"").decode(errors="replace"),
+        known.get(EXCHANGE, b"")[:MAX_NAME_BYTES].decode(errors="ignore"),
         (attribute.key or b"").decode(errors="replace"),
         properties,
         memoryview(data)[behind : position + length],
     )
+
+
+def _are_sound(properties: bytes, is_told: bool) -> bool:
+    """Return whether these are properties: any client of the broker's own protocol may send such a header. The headers
+    in them are looked at if something is added to them.
+    """
+    try:
+        spans = props.spans_of(properties)
+        if is_told:
+            props.headers_of(properties, spans)
+            props.short_of(properties, spans, props.EXPIRATION)
+    except AmqpError:
+        return False
+    return True
 
 
 def _made(attribute: Attribute) -> bytes:

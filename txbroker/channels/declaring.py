@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from journal.records.queue_entries import Binding
+from journal.records.queue_entries import Binding, QueueSettings
 from txbroker.amqp.connection_methods import Method
+from txbroker.amqp.fields import Table
 from txbroker.amqp.methods import (
     ExchangeBind,
     ExchangeBindOk,
@@ -31,6 +31,9 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
+from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
+from txbroker.channels.inequivalence import check_equivalent
 from txbroker.wire.messages import (
     Bind,
     Counted,
@@ -43,9 +46,6 @@ from txbroker.wire.messages import (
     Unbind,
 )
 
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
-
 _RESERVED: Final = "amq."
 _GENERATED: Final = "amq.gen-"
 
@@ -53,7 +53,7 @@ _GENERATED: Final = "amq.gen-"
 class Declaring:
     """Declares, binds and deletes for a channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.handlers: dict[type, Any] = {
             ExchangeDeclare: self.declare_exchange,
@@ -82,18 +82,18 @@ class Declaring:
         """Have an exchange."""
         channel, name = self._channel, method.exchange
         done = self._then(method.no_wait, ExchangeDeclareOk())
-        if method.passive:
+        settings = None if method.passive else exchange_settings(method)
+        if not name:
+            raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+        if settings is None:
             channel.directory.exchange(name)
             done()
             return
-        settings = exchange_settings(method)
         known = channel.directory.known_exchange(name)
-        if known is not None and name.startswith(_RESERVED):
-            settings = known.settings if settings.kind is known.settings.kind else settings
-        if known is None and name.startswith(_RESERVED):
+        if known is not None:
+            check_equivalent("exchange", name, known.settings, settings)
+        elif name.startswith(_RESERVED):
             raise AmqpError(Reply.ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
-        if not name:
-            raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         channel.ask(DeclareExchange, name, settings, then=done)
 
     def delete_exchange(self, method: ExchangeDelete) -> None:
@@ -113,12 +113,17 @@ class Declaring:
 
     def bind_exchange(self, method: ExchangeBind) -> None:
         """Bind an exchange to another."""
-        self._bind(Bind, method.source, method.destination, True, method, ExchangeBindOk(), method.no_wait)
+        self._bind_exchange(Bind, method, ExchangeBindOk())
 
     def unbind_exchange(self, method: ExchangeUnbind) -> None:
         """End such a binding."""
-        reply = ExchangeUnbindOk()
-        self._bind(Unbind, method.source, method.destination, True, method, reply, method.no_wait)
+        self._bind_exchange(Unbind, method, ExchangeUnbindOk())
+
+    def _bind_exchange(
+        self, kind: Callable[..., Any], method: ExchangeBind | ExchangeUnbind, reply: Method
+    ) -> None:
+        key, given = method.routing_key, method.arguments
+        self._bind(kind, method.source, method.destination, True, key, given, reply, method.no_wait)
 
     def _bind(
         self,
@@ -126,7 +131,8 @@ class Declaring:
         source: str,
         destination: str,
         to_exchange: bool,
-        method: ExchangeBind | ExchangeUnbind | QueueBind | QueueUnbind,
+        key: str,
+        given: Table,
         reply: Method,
         no_wait: bool,
     ) -> None:
@@ -142,18 +148,20 @@ class Declaring:
             channel.directory.exchange(destination)
         else:
             channel.directory.queue(destination, channel.requests.session)
-        arguments = binding_arguments(method.arguments)
-        channel.ask(kind, Binding(source, method.routing_key, destination, to_exchange, arguments), then=done)
+        arguments = binding_arguments(given)
+        channel.ask(kind, Binding(source, key, destination, to_exchange, arguments), then=done)
 
     # -- queues ------------------------------------------------------------------------------------
 
     def declare_queue(self, method: QueueDeclare) -> None:
         """Have a queue; without a name the broker gives one."""
         channel, name = self._channel, method.queue
+        if name.startswith(REPLY_TO):
+            self._look_at_replies(method)
+            return
         if method.passive:
-            name = channel.named(name)
             channel.directory.queue(name, channel.requests.session)
-            channel.ask(DeclareQueue, name, passive=True, then=partial(self._declared, name, method.no_wait))
+            self._declare(method, name, passive=True)
             return
         settings = queue_settings(method)
         if not name:
@@ -161,27 +169,51 @@ class Declaring:
         elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         channel.directory.check_not_locked(name, channel.requests.session)
-        channel.ask(DeclareQueue, name, settings, then=partial(self._declared, name, method.no_wait))
+        if (known := channel.directory.known_queue(name)) is not None:
+            check_equivalent("queue", name, known.settings, settings)
+        self._declare(method, name, settings)
 
-    def _declared(self, name: str, no_wait: bool, answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG002
-        self._channel.last_queue = name
-        if not no_wait:
-            self._channel.reply(QueueDeclareOk(name, answer.ready, answer.consumers))
+    def _declare(
+        self, method: QueueDeclare, name: str, *settings: QueueSettings, passive: bool = False
+    ) -> None:
+        """Ask for a queue. Methods that follow may mean it, although its answer waits; if it is refused, there are
+        none.
+        """
+        channel = self._channel
+        channel.last_queue = name
+
+        def declared(answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG001
+            if not method.no_wait:
+                channel.reply(QueueDeclareOk(name, answer.ready, answer.consumers))
+
+        channel.ask(DeclareQueue, name, *settings, passive=passive, then=declared)
+
+    def _look_at_replies(self, method: QueueDeclare) -> None:
+        """Say whether somebody takes the replies that are sent to an address, which is no queue: as RabbitMQ does, so
+        that who has worked long for an answer need not send it to nobody.
+        """
+        name = method.queue
+        if name != REPLY_TO and self._channel.directory.replies_to(name) is None:
+            raise AmqpError(Reply.NOT_FOUND, f"no queue '{name}' in vhost '/'")
+        if not method.no_wait:
+            self._channel.reply(QueueDeclareOk(name, 0, 1))
 
     def bind_queue(self, method: QueueBind) -> None:
         """Bind a queue to an exchange."""
-        channel = self._channel
-        queue = channel.named(method.queue)
-        if not method.routing_key and not method.queue:
-            method = QueueBind(
-                0, queue, method.exchange, queue, method.no_wait, method.arguments
-            )  # as the specification has it: the key is the queue, if neither is named
-        self._bind(Bind, method.exchange, queue, False, method, QueueBindOk(), method.no_wait)
+        queue, key = self._named(method)
+        self._bind(Bind, method.exchange, queue, False, key, method.arguments, QueueBindOk(), method.no_wait)
 
     def unbind_queue(self, method: QueueUnbind) -> None:
         """End such a binding."""
+        queue, key = self._named(method)
+        self._bind(Unbind, method.exchange, queue, False, key, method.arguments, QueueUnbindOk(), False)
+
+    def _named(self, method: QueueBind | QueueUnbind) -> tuple[str, str]:
+        """Return the queue and the key of a binding: as the specification has it, the key is the name of the queue that
+        was declared last, if neither is given.
+        """
         queue = self._channel.named(method.queue)
-        self._bind(Unbind, method.exchange, queue, False, method, QueueUnbindOk(), False)
+        return queue, method.routing_key or ("" if method.queue else queue)
 
     def purge(self, method: QueuePurge) -> None:
         """End the messages of a queue that can be got."""
@@ -192,7 +224,7 @@ class Declaring:
             if not method.no_wait:
                 channel.reply(QueuePurgeOk(counted.messages))
 
-        channel.ask(PurgeQueue, name, then=done)
+        channel.ask(PurgeQueue, name, is_awaited=True, then=done)
 
     def delete_queue(self, method: QueueDelete) -> None:
         """Delete a queue; one that is not there is deleted."""

@@ -10,7 +10,7 @@ from journal.folds.queues import DeclaredQueue, Exchange
 from journal.records.queue_entries import address_of
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content
-from txbroker.errors import QueueInUse, RequestRefused, UnknownExchange, UnknownQueue, Unroutable
+from txbroker.errors import QueueFull, QueueInUse, RequestRefused, UnknownExchange, UnknownQueue, Unroutable
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
@@ -103,6 +103,18 @@ class Directory:
     def end_lease(self, lease: bytes) -> None:
         """End a lease."""
         self.broker.queues.leases.end(lease)
+
+    def refuses(self, address: int, frames: bytes) -> bool:
+        """Return whether messages are too many for a queue that they would go to."""
+        if not self._declarations.may_refuse:
+            return False
+        try:
+            self.broker.queues.publishing.routed(address, frames)
+        except QueueFull:
+            return True
+        except RequestRefused:
+            return False
+        return False
 
     # -- replies without a queue -------------------------------------------------------------------
 

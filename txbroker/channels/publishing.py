@@ -7,8 +7,9 @@ taken are. A mandatory message goes alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from journal.constants import KIB, MAX_REQUEST_DATA
 from journal.offset_set import OffsetSet
@@ -28,11 +29,10 @@ from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content, frame_of
 from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
+from txbroker.channels.pending import Message
 from txbroker.channels.refusals import PASSING, amqp_error
 from txbroker.wire.messages import Refused, Send, Sent
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 ENOUGH: Final = 256 * KIB
 """A request with so many bytes is sent at once."""
@@ -41,14 +41,6 @@ MOST: Final = 1024
 _DIVISIBLE: Final = frozenset({"QueueFull", "LimitExceeded", "MessageTooLarge", "InvalidFrame"})
 """Refusals of a request that others of its messages need not have."""
 _BAD_KEY: Final = "InvalidFrame"
-
-
-class Message(NamedTuple):
-    """A message as it was published."""
-
-    method: BasicPublish
-    properties: bytes
-    body: bytes
 
 
 class _Batch:
@@ -77,9 +69,11 @@ class _Batch:
 class Publishing:
     """Publishes for a channel. ``is_confirmed``: its client wants to know what became of each."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.is_confirmed = False
+        self.reply_address: Callable[[], str] = str
+        """Returns what the replies to what is published here are sent to, if its client consumes them."""
         self._batch: _Batch | None = None
         self._last_tag = 0
         self._unconfirmed_from = 1
@@ -101,7 +95,13 @@ class Publishing:
         if method.immediate:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
         exchange = channel.directory.exchange(method.exchange)
+        if exchange.settings.internal:
+            raise AmqpError(
+                Reply.ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '/'"
+            )
         spans = props.spans_of(properties)
+        if props.HEADERS in spans:
+            props.headers_of(properties, spans)  # nobody who gets them must find that they are none
         if props.USER_ID in spans:
             self._check_user(props.short_of(properties, spans, props.USER_ID))
         if props.REPLY_TO in spans:
@@ -139,7 +139,7 @@ class Publishing:
         """Return properties with the address of the channel's own consumer of replies, if that is meant."""
         if props.short_of(properties, spans, props.REPLY_TO) != REPLY_TO:
             return properties, spans
-        address = self._channel.consuming.reply_address
+        address = self.reply_address()
         if not address:
             raise AmqpError(Reply.PRECONDITION_FAILED, "fast reply consumer does not exist")
         properties = props.replaced(properties, spans, {props.REPLY_TO: short_text(address)})
@@ -167,7 +167,7 @@ class Publishing:
             batch = None
         if batch is None:
             batch = self._batch = _Batch(address, tag)
-            self._channel.connection.is_dirty(self._channel)
+            self._channel.is_dirty()
         batch.frames.append(frame)
         batch.size += len(frame)
         if batch.size >= ENOUGH or len(batch.frames) >= MOST:
@@ -181,8 +181,13 @@ class Publishing:
 
     def _send(self, batch: _Batch) -> None:
         frames = batch.frames
-        self._channel.requests.ask(
-            Send, batch.address, data=frames[0] if len(frames) == 1 else b"".join(frames),
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        if len(frames) > 1 and self._channel.directory.refuses(batch.address, data):
+            for half in batch.halves():  # now: what follows must not overtake those that can be taken
+                self._send(half)
+            return
+        self._channel.connection.ask_in_order(
+            Send, batch.address, data=data,
             then=partial(self._sent, batch.first, len(frames)), refused=partial(self._refused, batch),
         )  # fmt: skip
 
@@ -191,11 +196,13 @@ class Publishing:
             self._confirm(first, count)
 
     def _refused(self, batch: _Batch, refused: Refused) -> None:
-        if self._channel.is_closed:
-            return
+        if refused.error == "DiskFull":
+            self._channel.connection.refused_for_room()
         if len(batch.frames) > 1 and refused.error in _DIVISIBLE:
             for half in batch.halves():
                 self._send(half)
+        elif self._channel.is_closed:
+            return
         elif refused.error == "Unroutable":
             assert batch.mandatory is not None, "no other is refused for that"
             self.give_back(batch.mandatory)
@@ -203,7 +210,7 @@ class Publishing:
         elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
             self._confirm(batch.first, len(batch.frames), taken=False)
         elif refused.error == "DiskFull":
-            self._channel.connection.blocking.refused()
+            return  # nobody wants to know
         elif refused.error == _BAD_KEY:
             self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
         else:

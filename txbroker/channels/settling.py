@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
-from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
@@ -18,12 +20,10 @@ from txbroker.amqp.methods import (
     BasicReject,
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.unacknowledged import Run, Unacknowledged
 from txbroker.wire.messages import CommitOffsets, GiveBack, Refused
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 RETURNED_AT_ONCE: Final = 512
 """Most messages that are returned by one request: an attempt is counted for each, 3 ms in all."""
@@ -37,13 +37,15 @@ _LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
 class Settling:
     """What a channel's client says of deliveries. ``deliveries`` are those of the channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.deliveries = Unacknowledged()
         self._finished: dict[int, OffsetSet] = {}
         self._returned: deque[tuple[int, int, int]] = deque()
         """(partition, first, end) of what is to be returned yet."""
         self._is_returning = False
+        self.on_settled: Callable[[Sequence[Run]], object] = _done
+        """Called with deliveries that were acknowledged or returned."""
         self.leases: dict[int, bytes] = {}
         """The leases of deliveries that have one, by tag."""
         self.handlers: dict[type, Any] = {
@@ -65,7 +67,7 @@ class Settling:
             return
         for run in runs:
             self.finish(run.partition, run.offset, run.offset + run.count)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
 
     def finish(self, partition: int, first: int, end: int) -> None:
         """Have messages of a queue finished at the end of the turn."""
@@ -74,7 +76,7 @@ class Settling:
         finished = self._finished.get(partition)
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
-            self._channel.connection.is_dirty(self._channel)
+            self._channel.is_dirty()
         elif end - finished.first >= MAX_SPAN or finished.end - first >= MAX_SPAN:
             self._finish(partition, self._finished.pop(partition))
             self.finish(partition, first, end)
@@ -109,14 +111,16 @@ class Settling:
 
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
-        if multiple:
-            found = self.deliveries.take_all() if not tag else self.deliveries.take_up_to(tag)
-            if found or not tag:
-                self._end_leases(found)
-                return found
-        elif (run := self.deliveries.take(tag)) is not None:
-            self._end_leases([run])
-            return [run]
+        found: list[Run] | None = None
+        if multiple and not tag:
+            found = self.deliveries.take_all()
+        elif multiple and tag in self.deliveries:
+            found = self.deliveries.take_up_to(tag)
+        elif not multiple and (run := self.deliveries.take(tag)) is not None:
+            found = [run]
+        if found is not None:
+            self._end_leases(found)
+            return found
         raise AmqpError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
     def _put_back(self, runs: list[Run], requeue: bool) -> None:
@@ -129,7 +133,7 @@ class Settling:
                 self.give_back(run)
             else:
                 self.reject_run(run)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
 
     def _end_leases(self, runs: list[Run]) -> None:
         for run in runs if self.leases else ():
@@ -151,12 +155,19 @@ class Settling:
 
     def _settle(self, settled: Settled) -> None:
         self._channel.requests.ask(
-            CommitOffsets, QUEUE_GROUP, [], settled=[settled], then=_done, refused=self._refused
-        )
+            CommitOffsets, QUEUE_GROUP, [], settled=[settled],
+            then=_done, refused=partial(self._refused, settled),
+        )  # fmt: skip
 
-    def _refused(self, refused: Refused) -> None:
-        if refused.error not in _LOST:
-            self._channel.fail(amqp_error(refused))
+    def _refused(self, settled: Settled, refused: Refused) -> None:
+        """End the channel, and have the messages delivered again: its client believes that they are settled."""
+        if refused.error in _LOST:
+            return
+        offsets = decode_offsets(settled.finished, settled.base)
+        for one in settled.retried:
+            offsets.add(one.offset)
+        self._channel.fail(amqp_error(refused))
+        self._give_back(settled.partition, offsets, counted=False)
 
     def reject_run(self, run: Run) -> None:
         """Have messages go to the dead letters."""
@@ -213,5 +224,5 @@ class Settling:
             self.give_back(run)
 
 
-def _done(answer: Any, data: memoryview) -> None:
+def _done(*_: object) -> None:
     """Nobody is told that an acknowledgement was taken."""

@@ -54,12 +54,25 @@ class Unacknowledged:
         self._tags.insert(place, run.tag)
         self.count += run.count
 
+    def __contains__(self, tag: int) -> bool:
+        """Return whether there is a delivery with that tag."""
+        return self._place(tag) is not None
+
+    def _place(self, tag: int) -> int | None:
+        """Return where the run with that tag is."""
+        place = bisect_right(self._tags, tag, lo=self._begin) - 1
+        if place < self._begin:
+            return None
+        run = self._runs[place]
+        assert run is not None, "those that are gone lie before it"
+        return place if tag < run.tag + run.count else None
+
     def take(self, tag: int) -> Run | None:
         """Take out one delivery; None if there is none with that tag."""
-        place = bisect_right(self._tags, tag, lo=self._begin) - 1
-        run = self._runs[place] if place >= self._begin else None
-        if run is None or tag >= run.tag + run.count:
+        if (place := self._place(tag)) is None:
             return None
+        run = self._runs[place]
+        assert run is not None, "those that are gone lie before it"
         before = tag - run.tag
         after = run.count - before - 1
         found = Run(tag, 1, run.partition, run.offset + before, run.consumer)

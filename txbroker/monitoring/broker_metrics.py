@@ -105,6 +105,7 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "exchanges": _gauge("exchanges", "Exchanges, also those that are always there."),
     "queue_messages": _gauge("queues_messages", "Messages of all queues that are not acknowledged."),
     "queue_unacknowledged": _gauge("queues_unacknowledged_messages", "Those of them that sessions have."),
+    "queue_consumers": _gauge("queues_consumers", "Consumers of queues."),
     "queue_unrouted": _counter("queue_unrouted", "Messages that found no queue and were dropped."),
     "queue_expired": _counter("queue_expired", "Messages of queues that have expired."),
     "queue_dropped": _counter("queue_dropped", "Messages that were more than their queue may have."),
@@ -230,10 +231,10 @@ def _of_topics(broker: Broker, most: int) -> Lines:
 
 
 def _of_queues(broker: Broker, most: int) -> Lines:
-    queues = sorted(broker.queues.names())
+    queues = sorted(broker.queues.listing.names())
     ready, unacknowledged = Series(), Series()
     for name in queues[:most]:
-        if (counts := broker.queues.counts(name)) is not None:
+        if (counts := broker.queues.listing.counts(name)) is not None:
             ready.append(({"queue": name}, counts[0]))
             unacknowledged.append(({"queue": name}, counts[1]))
         yield ""

@@ -66,6 +66,7 @@ def test_consumers_are_counted_where_queues_are_declared_and_listed():
     consume(scene.other, queue, 1)
     assert scene.info().consumers == 3
     assert scene.peer.ask(messages.DeclareQueue, "q").consumers == 3
+    assert scene.room.broker.queues.gauges()["queue_consumers"] == 3
     stop(scene.peer, 2)
     scene.other.leave()
     assert scene.info().consumers == 1

@@ -122,6 +122,6 @@ class QueueUse:
         """Return a queue for reading. Up to ``prefetch`` messages are taken from the broker at a time.
 
         While several wait, those of a higher ``priority`` are served first. One that is ``exclusive`` is the only
-        consumer of its queue, else QueueInUse is raised. With either, :meth:`Queue.get` makes it a consumer, too.
+        consumer of its queue, else QueueInUse is raised. With either, ``get`` makes it a consumer, too.
         """
         return Queue(self, QueueReader(self.core, name, prefetch, priority, exclusive))
