@@ -407,8 +407,7 @@ class AmqpConnection:
         self.turn_over()
         self._say_close(error, index)
         self.state = State.CLOSING
-        for channel in self._channels.values():
-            channel.lost()
+        self._lose_channels()
         if error.reply in (Reply.FRAME_ERROR, Reply.SYNTAX_ERROR, Reply.UNEXPECTED_FRAME):
             self._ends(error.told)  # nothing of what follows can be understood
 
@@ -425,7 +424,12 @@ class AmqpConnection:
 
     def _ends(self, reason: str) -> None:
         self.state = State.CLOSED
+        self._lose_channels()
         self._end(reason)
+
+    def _lose_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.lost()
 
     def forget(self, number: int) -> None:
         """Forget a channel that is closed on both sides."""
@@ -435,8 +439,7 @@ class AmqpConnection:
     def lost(self) -> None:
         """The connection is gone."""
         self.state = State.CLOSED
-        for channel in self._channels.values():
-            channel.lost()
+        self._lose_channels()
 
     # -- time passes -------------------------------------------------------------------------------
 

@@ -113,11 +113,12 @@ class Consuming:
         number = channel.connection.next_consumer()
         consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit)
         self._consumers[tag] = consumer
+        then, refused = channel.replies.later(
+            lambda *_: self._began(consumer, method.no_wait), partial(self._not_begun, consumer, name)
+        )
         channel.requests.ask(
-            Consume, queue.partition, number, method.exclusive, priority,
-            then=lambda *_: self._began(consumer, method.no_wait),
-            refused=partial(self._not_begun, consumer, name),
-        )  # fmt: skip
+            Consume, queue.partition, number, method.exclusive, priority, then=then, refused=refused
+        )
 
     def _take_replies(self, tag: str, method: BasicConsume) -> None:
         if not method.no_ack:
@@ -137,7 +138,7 @@ class Consuming:
             return
         if not no_wait:
             self._channel.reply(BasicConsumeOk(consumer.tag))
-        self._ask(consumer)
+        self._channel.replies.then(partial(self._ask, consumer))
 
     def _not_begun(self, consumer: Consumer, queue: str, refused: Refused) -> None:
         self._consumers.pop(consumer.tag, None)
@@ -157,28 +158,35 @@ class Consuming:
             self._cancelled(method)
             return
         consumer.is_gone = True
-        self._channel.requests.ask(StopConsuming, consumer.number, then=lambda *_: self._cancelled(method))
+        [then] = self._channel.replies.later(lambda *_: self._cancelled(method))
+        self._channel.requests.ask(StopConsuming, consumer.number, then=then)
 
     def _cancelled(self, method: BasicCancel) -> None:
-        if not method.no_wait and not self._channel.is_closed:
+        if not method.no_wait:
             self._channel.reply(BasicCancelOk(method.consumer_tag))
 
     def get(self, method: BasicGet) -> None:
         """Get a message, if there is one."""
         channel = self._channel
         queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
+        then, refused = channel.replies.later(
+            partial(self._got, method), lambda refused: channel.fail(amqp_error(refused), method)
+        )
         channel.requests.ask(
-            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT,
-            then=partial(self._got, method), refused=lambda refused: channel.fail(amqp_error(refused), method),
-        )  # fmt: skip
+            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=then, refused=refused
+        )
 
     def _got(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
+        if taken.runs:
+            # With its tag when it is sent: who acknowledges all up to a tag must have seen those before.
+            self._channel.replies.then(partial(self._give, method, taken, data))
+        else:
+            self._channel.reply(BasicGetEmpty())
+
+    def _give(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
         channel = self._channel
         if channel.is_closed:
             self._give_back(taken)
-            return
-        if not taken.runs:
-            channel.reply(BasicGetEmpty())
             return
         offset = taken.runs[0][0]
         content = content_of(data, 0, len(data), _attempts(taken).get(offset, 0))
@@ -254,7 +262,7 @@ class Consuming:
         """End a consumer whose queue was deleted, and tell its client, if it wants to know."""
         consumer.is_gone = True
         if self._consumers.pop(consumer.tag, None) is not None and self._channel.connection.wants_cancels:
-            self._channel.reply(BasicCancel(consumer.tag, no_wait=True))
+            self._channel.tell(BasicCancel(consumer.tag, no_wait=True))
 
     def _give_back(self, taken: Taken) -> None:
         for first, count in taken.runs:

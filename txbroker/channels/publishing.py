@@ -249,4 +249,4 @@ class Publishing:
         self._confirmed.add_range(first, first + count)
 
     def _tell(self, tag: int, multiple: bool, taken: bool) -> None:
-        self._channel.reply(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))
+        self._channel.tell(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))

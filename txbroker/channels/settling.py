@@ -89,7 +89,7 @@ class Settling:
         """Return all."""
         if not method.requeue:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
-        self._put_back(self.deliveries.take_all(), requeue=True)
+        self._return(self.deliveries.take_all(), requeue=True)  # now, also in a transaction
         if isinstance(method, BasicRecover):
             self._channel.reply(BasicRecoverOk())
 
@@ -108,6 +108,9 @@ class Settling:
         if transaction is not None:
             (transaction.returned if requeue else transaction.rejected).extend(runs)
             return
+        self._return(runs, requeue)
+
+    def _return(self, runs: list[Run], requeue: bool) -> None:
         for run in runs:
             if requeue:
                 self.give_back(run)

@@ -86,10 +86,13 @@ class Transacting:
             each[2] for each in transaction.mandatory if not self._channel.directory.has_way(each[0], each[1])
         ]
         serial = self._channel.connection.next_serial()
+        then, refused = self._channel.replies.later(
+            lambda *_: self._committed(transaction, unrouted),
+            lambda refused: self._refused(transaction, refused),
+        )
         self._channel.requests.ask(
             Commit, session.number, serial, seen=serial - 1, runs=runs, positions=positions, data=frames,
-            then=lambda *_: self._committed(transaction, unrouted),
-            refused=lambda refused: self._refused(transaction, refused),
+            then=then, refused=refused,
         )  # fmt: skip
 
     def _begin_next(self) -> Transaction:
