@@ -429,3 +429,42 @@ def test_replies_are_taken_without_acknowledgement_once_and_by_an_address_of_one
     quiet = house.talker()
     quiet.say(consume(REPLIES, "r", no_ack=True, no_wait=True))
     assert quiet.methods() == []
+
+
+# -- methods in one read --------------------------------------------------------------------------
+
+
+def test_methods_of_one_read_are_answered_in_their_order(house, talker):
+    talker.publish("q", b"a", b"b", b"c")
+    talker.say(
+        declare(), m.BasicQos(0, 1, True), consume(), m.BasicQos(0, 2, True), m.BasicGet(0, "q", False),
+        m.BasicRecover(True), m.BasicCancel("none", False), m.TxSelect(), m.TxCommit(), m.TxRollback(),
+        declare("p"), m.TxCommit(), c.ChannelClose(200, "", 0, 0),
+    )  # fmt: skip
+    answers = [type(each) for each in talker.methods() if not isinstance(each, m.BasicDeliver | m.BasicGetOk)]
+    assert answers[:2] == [m.QueueDeclareOk, m.BasicQosOk]
+    assert [each for each in answers[2:] if each is not m.BasicConsumeOk] == [
+        m.BasicQosOk, m.BasicRecoverOk, m.BasicCancelOk, m.TxSelectOk, m.TxCommitOk, m.TxRollbackOk, m.QueueDeclareOk,
+        m.TxCommitOk, c.ChannelCloseOk,
+    ]  # fmt: skip
+    assert house.counts("q") == (3, 0)
+
+
+def test_an_error_is_told_behind_the_answers_before_it(talker):
+    talker.say(declare("new"), m.BasicQos(0, 1, False), declare("none", passive=True), declare("later"))
+    assert [type(each) for each in talker.methods()] == [m.QueueDeclareOk, m.BasicQosOk, c.ChannelClose]
+
+
+def test_a_changed_prefetch_begins_no_consumer_before_its_answer(talker):
+    talker.publish("q", b"a")
+    talker.say(declare("new"), consume(), m.BasicQos(0, 0, False))
+    kinds = [type(each) for each in talker.methods()]
+    assert set(kinds) == {m.QueueDeclareOk, m.BasicConsumeOk, m.BasicQosOk, m.BasicDeliver}
+    assert kinds.index(m.BasicDeliver) > kinds.index(m.BasicConsumeOk)
+
+
+def test_what_is_got_before_a_recovery_of_the_same_read_comes_back(house, talker):
+    talker.publish("q", b"a")
+    talker.say(m.BasicGet(0, "q", False), m.BasicRecover(True))
+    assert [type(each) for each in talker.methods()] == [m.BasicGetOk, m.BasicRecoverOk]
+    assert house.counts("q") == (1, 0)

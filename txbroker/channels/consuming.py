@@ -57,7 +57,7 @@ class Consumer:
         self.count = 0
         self.takes = False
         """Whether a request of it is under way."""
-        self.is_gone = False
+        self.has_begun = self.is_gone = False
         self.prefix = _DELIVER + short_text(tag)
 
 
@@ -138,7 +138,12 @@ class Consuming:
             return
         if not no_wait:
             self._channel.reply(BasicConsumeOk(consumer.tag))
-        self._channel.replies.then(partial(self._ask, consumer))
+        self._channel.replies.then(partial(self._begin, consumer))
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Take its first messages, now that its client knows it."""
+        consumer.has_begun = True
+        self._ask(consumer)
 
     def _not_begun(self, consumer: Consumer, queue: str, refused: Refused) -> None:
         self._consumers.pop(consumer.tag, None)
@@ -222,7 +227,7 @@ class Consuming:
 
     def _ask(self, consumer: Consumer) -> None:
         """Take messages for a consumer, unless it does already, or may have none."""
-        if consumer.takes or consumer.is_gone or self._channel.is_closed:
+        if consumer.takes or not consumer.has_begun or consumer.is_gone or self._channel.is_closed:
             return
         room = self._room(consumer)
         if room > 0:
