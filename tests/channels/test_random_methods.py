@@ -99,7 +99,7 @@ class Line:
 
     def step(self) -> None:
         """Say something, unless it is closed."""
-        if not self.is_closing:
+        if not self.is_closing and not self.recovers:
             ways = [
                 self.publish,
                 self.settle,
@@ -158,6 +158,8 @@ class Line:
             + [m.BasicQos(0, random.choice([0, 1, 3]), random.random() < 0.5)] * 4
         )
         if isinstance(said, m.BasicRecover):
+            if self.waits:
+                return  # what comes before its answer would be of both sides
             self.unacked.clear()
             self.recovers += 1
         self.is_closing = isinstance(said, c.ChannelClose)

@@ -89,10 +89,10 @@ class Settling:
         """Return all."""
         if not method.requeue:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
+        runs = self.deliveries.take_all()
         if isinstance(method, BasicRecover):
             self._channel.reply(BasicRecoverOk())
-        # Also in a transaction, and also what is got by a method before this one, whose answer waits.
-        self._channel.replies.then(lambda: self._return(self.deliveries.take_all(), requeue=True))
+        self._channel.replies.then(lambda: self._return(runs, requeue=True))  # also in a transaction
 
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
