@@ -49,13 +49,13 @@ QUICK := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt
 
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
-	$(QUICK) $(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep" --hypothesis-profile check $(ARGS)
+	$(QUICK) $(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
 
 # Four workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
 .PHONY: test
 test: debian lint lint-docs compiled  ## everything: lint, types, layers and all tests
-	$(RUN) pytest -n 4 --dist worksteal -m "not deep" $(ARGS)
-	$(COMPILED) -n 4 -m "not deep" $(FEW_COMPILED)
+	$(RUN) pytest -n 4 --dist worksteal -m "not deep and not foreign" $(ARGS)
+	$(COMPILED) -n 4 -m "not deep and not foreign" $(FEW_COMPILED)
 
 # What is installed comes first on the path, before the checkout: both the tests and what they start import that.
 COMPILED = PYTHONPATH=$(CURDIR)/.make/compiled .venv/bin/pytest --dist worksteal
@@ -68,7 +68,7 @@ NOT_COMPILED = house docs corpus mutants spark demo examples models benchmarks s
 
 .PHONY: test-compiled
 test-compiled: debian compiled  ## the tests again, on the compiled build
-	$(COMPILED) -n 4 -m "not deep" tests $(addprefix --ignore=tests/,$(NOT_COMPILED)) $(ARGS)
+	$(COMPILED) -n 4 -m "not deep and not foreign" tests $(addprefix --ignore=tests/,$(NOT_COMPILED)) $(ARGS)
 
 .PHONY: compiled
 compiled: .venv/.ready  ## install the checkout, compiled, into .make/compiled
@@ -77,6 +77,13 @@ compiled: .venv/.ready  ## install the checkout, compiled, into .make/compiled
 .PHONY: test-deep
 test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
 	$(RUN) pytest -n 2 -m deep $(ARGS)
+
+# FOREIGN_BROKER=rabbitmq shows what they say of RabbitMQ. What they wrote is in build/foreign.
+.PHONY: test-amqp
+test-amqp: .venv/.ready .make/foreign/.ready .make/foreign-suites/.ready  ## the tests of clients of AMQP that others wrote
+	@.ci/need-debian redis-server=redis-server go=golang-go \
+		$(if $(filter rabbitmq,$(FOREIGN_BROKER)),'/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server')
+	$(RUN) pytest -m foreign tests/amqp/foreign $(ARGS)
 
 .PHONY: lint
 lint: .venv/.ready  ## lint, format, types and layers only
@@ -209,11 +216,12 @@ lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
 	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(SHOWN) --group docs --output-file requirements/docs.txt
+	$(PIN) 3.11 --group foreign --output-file requirements/foreign.txt
 	$(PIN) 3.12 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/django6.txt
 
 .PHONY: test-lowest
 test-lowest: debian .make/lowest/.ready  ## all tests, with the lowest versions that are allowed
-	.make/lowest/bin/python -m pytest -n 2 $(ARGS)
+	.make/lowest/bin/python -m pytest -n 2 -m "not foreign" $(ARGS)
 
 .PHONY: test-django
 test-django: debian .make/django6/.ready  ## Django 6, for which there must be a python3.12
@@ -243,6 +251,16 @@ clean:  ## remove everything that make made, .venv too
 	$(call INSTALL,lowest)
 	.make/lowest/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 \
 		-r requirements/demo.txt
+	touch $@
+
+# The clients that others wrote, and what their tests import.
+.make/foreign/.ready: requirements/foreign.txt
+	.ci/make-venv $(PYTHON) .make/foreign
+	.make/foreign/bin/python -m pip install --quiet --require-hashes --no-deps -r requirements/foreign.txt
+	touch $@
+
+.make/foreign-suites/.ready: requirements/foreign-suites.txt .ci/foreign-suites .make/foreign/.ready
+	.ci/foreign-suites .make/foreign/bin/python .make/foreign-suites
 	touch $@
 
 # The site's generator has an environment of its own: nothing that runs or is tested needs it.

@@ -155,7 +155,7 @@ def test_a_transaction_goes_through_several_exchanges_in_its_order(house, talker
 def test_a_transaction_that_is_too_large_ends_the_channel_and_nothing_of_it_is_there(house, talker, worker):
     worker.say(m.BasicAck(0, True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txbroker.channels.transactions.MAX_REQUEST_DATA", MIB)
+        patch.setattr("txbroker.channels.pending.MAX_REQUEST_DATA", MIB)
         worker.publish("p", b"x" * 400_000, b"x" * 400_000)
         worker.refused(published(1, "p", b"x" * 400_000), Reply.RESOURCE_ERROR)
     assert house.counts("p") == (0, 0)

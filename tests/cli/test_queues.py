@@ -55,7 +55,7 @@ class TestLooking:
     def test_queues_are_listed_with_their_messages(self, run, run_json, queue, taker):
         listed = run("queues", "list").stdout.splitlines()
         assert listed[0].split() == [
-            "queue", "messages", "ready", "unacked", "held", "oldest", "waiting", "bytes",
+            "queue", "messages", "ready", "unacked", "held", "oldest", "consumers", "waiting", "bytes",
         ]  # fmt: skip
         [row] = [line.split() for line in listed if line.startswith(queue)]
         assert row[1:5] == ["2", "1", "1", "0"]
@@ -86,6 +86,7 @@ class TestLooking:
         assert found["settings"] == {
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
             "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
+            "auto_delete": False, "durable": True, "single_active": False,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -166,11 +167,34 @@ class TestDeclaring:
         ):
             run("queues", "declare", name, *wrong, code=2)
 
+    def test_a_queue_says_how_it_ends_and_who_consumes_it(self, run, run_json, name, connection):
+        given = ("--auto-delete", "--no-durable", "--single-active")
+        assert run("queues", "declare", name, *given).stdout == (
+            f"Queue {name} is there. Dead letters: dropped; auto-delete: with its last consumer; durable: no, it ends "
+            "with the broker's process; single active: one consumer gets all messages until it ends.\n"
+        )
+        run("queues", "declare", name, *given)
+        run("queues", "publish", "", name, "task")
+        with connection.queue(name) as queue:
+            next(iter(queue))
+            found = run_json("queues", "show", name)
+            assert (found["consumers"], found["waiting"]) == (1, 0)
+            assert [found["settings"][each] for each in ("auto_delete", "durable", "single_active")] == [
+                True, False, True,
+            ]  # fmt: skip
+            assert re.search(r"consumers +1\n", run("queues", "show", name).stdout)
+            assert "1 consumer, 0 waiting" in said(
+                run("queues", "delete", name, "--if-unused", "--yes", code=3)
+            )
+        run("queues", "show", name, code=1)
+
     def test_an_exchange_says_where_the_rest_goes(self, run, run_json, name):
-        run("exchanges", "declare", name, "--alternate", "amq.fanout", "--auto-delete")
+        run("exchanges", "declare", name, "--alternate", "amq.fanout", "--auto-delete", "--no-durable")
         assert re.search(r"alternate +amq\.fanout", run("exchanges", "show", name).stdout)
         settings = run_json("exchanges", "show", name)["settings"]
-        assert (settings["alternate"], settings["auto_delete"]) == ("amq.fanout", True)
+        assert settings == {
+            "kind": "direct", "internal": False, "auto_delete": True, "alternate": "amq.fanout", "durable": False,
+        }  # fmt: skip
 
     def test_names_and_settings_that_cannot_be_are_refused(self, run):
         for names in ("queues", "exchanges"):
@@ -260,7 +284,7 @@ class TestExchanges:
         assert found[""]["number"] == 1
         assert found[""]["published"] >= 2
         assert found["amq.topic"]["settings"] == {
-            "kind": "topic", "internal": False, "auto_delete": False, "alternate": None,
+            "kind": "topic", "internal": False, "auto_delete": False, "alternate": None, "durable": True,
         }  # fmt: skip
 
     def test_one_is_shown_with_its_bindings(self, run, run_json, queue):

@@ -16,6 +16,7 @@ from twisted.plugin import getPlugins
 
 from tests.support.repository import ROOT
 from txbroker.monitoring.health import Health
+from txbroker.monitoring.management import Management
 from txbroker.monitoring.site import Pages
 
 
@@ -47,8 +48,11 @@ def understand(words, monkeypatch):
 def understand_curl(arguments):
     """A page of a broker's own listener."""
     [address] = arguments
-    page = re.fullmatch(r"http://127\.0\.0\.1:\d+/(\w+)", address)[1]
-    assert page.encode() in Pages(Health(), lambda: iter(()), Clock())._pages
+    page, behind = re.fullmatch(r"http://127\.0\.0\.1:\d+/(\w+)(/.*)?", address).groups()
+    if page == "api":
+        assert behind in ("/overview", "/queues", "/queues/%2F/orders")
+        return
+    assert page.encode() in Pages(Health(), lambda: iter(()), Management(lambda: None, float), Clock())._pages
 
 
 def understand_make(words, monkeypatch):

@@ -27,6 +27,7 @@ from tests.docs.blocks import Block
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
+from txbroker.drill.broker.broker_process import free_port
 
 DOCUMENTED_ADDRESS = "tcp:127.0.0.1:7654"
 Runs = Callable[[Block], None]
@@ -315,9 +316,28 @@ def workers(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield until_all_are_there
 
 
+def amqp(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    tmp_path, port = request.getfixturevalue("tmp_path"), free_port()
+
+    def run(block: Block) -> None:
+        names: dict[str, Any] = {}
+        eval(compile(block.text.replace("5672", str(port)), block.place, "exec"), names)
+        assert names["body"] == b"order 42"
+
+    with (
+        BrokerProcess(tmp_path / "amqp", f"listen_amqp=tcp:{port}:interface=127.0.0.1") as process,
+        txbroker.connect(process.address) as beside,
+    ):
+        yield run
+        [orders] = beside.queues("orders")
+        eventually(lambda: next(iter(beside.queues("orders"))).messages == 0)
+        assert orders.settings.durable
+
+
 SCENES: dict[str, Callable[[Any, str, Any], Iterator[Runs]]] = {
     "README.md": readme,
     "packaging/description.md": description,
+    "docs/amqp.md": amqp,
     "docs/atomic.md": atomic,
     "docs/clients.md": clients,
     "docs/coordinator.md": coordinator,

@@ -22,12 +22,14 @@ REQUESTS = [
     w.ListExchanges(72, ["orders"], "", 10, True),
     w.Consume(73, 1 << 33, 1 << 40, True, -1),
     w.StopConsuming(74, 1 << 40),
+    w.TakeOver(75, bytes(range(16))),
 ]
 ANSWERS = [
     w.QueueDeclared(62, 1 << 33, 7, 2),
     w.Counted(63, 1 << 33),
     w.ExchangeDeclared(65, 1 << 33),
     w.Taken(69, 1 << 33, [(1 << 40, 2), (7, 1)], [(7, 3)], [(7, 1)]),
+    w.TakenOver(75, 1 << 33, 1 << 40, 3, "q"),
     w.Queues(
         71, [w.QueueInfo("tasks", 1 << 33, QUEUE.settings, 9, 4, 3, 2, 1 << 20, -1, 5, 2)], "tasks", True
     ),

@@ -12,6 +12,7 @@ from tests.support.broker_room import Room
 from txbroker.monitoring import site
 from txbroker.monitoring.broker_metrics import IN_A_STEP, families
 from txbroker.monitoring.health import Health, Phase
+from txbroker.monitoring.management import Management
 from txbroker.monitoring.site import LIFETIME, PATIENCE, Listener, Pages
 
 ADDRESS = IPv4Address("TCP", "127.0.0.1", 5)
@@ -36,7 +37,10 @@ class Site:
     def __init__(self, lines):
         self.clock = Clock()
         self.health = Health()
-        self.listener = Listener(Pages(self.health, lambda: iter(lines), self.clock), self.clock)
+        self.listener = Listener(
+            Pages(self.health, lambda: iter(lines), Management(lambda: None, self.clock.seconds), self.clock),
+            self.clock,
+        )
 
     def connect(self, data=b""):
         transport = Transport()

@@ -83,7 +83,7 @@ def test_a_head_is_answered_without_a_body_and_without_a_word_in_the_log(watched
 )
 def test_other_pages_are_not_there(watched, path):
     status, text = ask(watched[1], path)
-    assert (status, text) == (404, "there are /livez, /readyz and /metrics\n")
+    assert (status, text) == (404, "there are /livez, /readyz, /metrics, /api/overview and /api/queues\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "NONSENSE"])

@@ -80,8 +80,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "not look at what is first once a message was taken",
         _TAKES,
-        "            self.removals.taken(state)\n",
-        "            pass\n",
+        "        self.removals.taken(state)\n",
+        "        pass\n",
     ),
     Mutant(
         "let what was returned for later stay when it is due, expired or too much",
@@ -99,8 +99,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "let dead letters keep their expiration",
         _DEAD,
-        "not in (DEATHS, EXPIRATION)]",
-        "!= DEATHS]",
+        "not in (DEATHS, EXPIRATION, EXCHANGE)]",
+        "not in (DEATHS, EXCHANGE)]",
     ),
     Mutant(
         "count each death as the first",

@@ -267,8 +267,8 @@ MUTANTS: Final = (
     Mutant(
         "send a dead letter with its own key",
         _REQUESTS,
-        "        return queue.name, None if key is None else key.encode()",
-        "        return queue.name, None",
+        "        return Origin(queue.name, None if key is None else key.encode(), exchange)",
+        "        return Origin(queue.name, None, exchange)",
     ),
     Mutant(
         "let no dead letter into an internal exchange",

@@ -472,7 +472,7 @@ def message_of(each: frame.Message) -> Message:
         each.header("txbroker.expiration"),
         json.loads(each.header("txbroker.deaths") or b"[]"),
     )
-    died = tuple(Died(queue, cause, count) for queue, cause, count, _ in deaths)
+    died = tuple(Died(queue, cause, count) for queue, cause, count, *_ in deaths)
     expires = None if expiration is None else int(expiration)
     return Message(each.value or b"", (each.key or b"").decode(), (), expires, died)
 

@@ -1,7 +1,8 @@
 """Field tables and arrays, and the values in them, with the types that RabbitMQ sends and takes.
 
 Source: the specification, section 4.2.5.5, and RabbitMQ's errata (https://www.rabbitmq.com/amqp-0-9-1-errata), where
-they differ: ``s`` is a signed short, ``l`` a signed long long, ``x`` a byte array.
+they differ: ``s`` is a signed short, ``l`` a signed long long, ``x`` a byte array. Where neither says it, as pika and
+pamqp have it: ``L`` is signed, too, and so is the number of a decimal.
 
 pamqp, by which the tests judge this, copies the rest of a table for each of its entries: 64 KiB of empty entries hold
 the reactor for a second. And it forgets the widths of numbers.
@@ -10,7 +11,7 @@ the reactor for a second. And it forgets the widths of numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from struct import Struct
 from struct import error as StructError
 from typing import Final
@@ -33,13 +34,17 @@ _FIXED: Final = {
     ord("I"): Struct(">i"),
     ord("i"): Struct(">I"),
     ord("l"): Struct(">q"),
-    ord("L"): Struct(">Q"),
+    ord("L"): Struct(">q"),
     ord("T"): Struct(">Q"),
     ord("f"): Struct(">f"),
     ord("d"): Struct(">d"),
 }
 _BOOLEAN, _TEXT, _BYTES, _TABLE, _ARRAY, _VOID, _DECIMAL = (ord(each) for each in "tSxFAVD")
 _LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
+_SCALED: Final = Struct(">Bi")
+_EXACT: Final = Context()
+"""A thread may have another, which rounds or raises."""
+_MOST_DIGITS: Final = 10
 
 
 def decode_table(data: bytes | memoryview, position: int = 0) -> tuple[Table, int]:
@@ -52,7 +57,7 @@ def decode_table(data: bytes | memoryview, position: int = 0) -> tuple[Table, in
 
 def malformed(what: str) -> AmqpError:
     """Return the error for bytes that are not what they must be."""
-    return AmqpError(Reply.SYNTAX_ERROR, f"{what}")
+    return AmqpError(Reply.SYNTAX_ERROR, what)
 
 
 def _bounds(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
@@ -72,8 +77,6 @@ def _table(data: bytes | memoryview, position: int, end: int, depth: int) -> tup
     while position < behind:
         begin = position + 1
         position = begin + data[position]
-        if position >= behind:
-            raise malformed("a field table ends within a field")
         name = str(data[begin:position], "utf-8")
         found[name], position = _value(data, position, behind, depth)
     return found, behind
@@ -99,8 +102,8 @@ def _value(data: bytes | memoryview, position: int, end: int, depth: int) -> tup
     elif kind == _VOID:
         value = None
     elif kind == _DECIMAL:
-        value = Decimal(int(_U32.unpack_from(data, position + 1)[0])).scaleb(-data[position])
-        position += 5
+        scale, number = _SCALED.unpack_from(data, position)
+        value, position = Decimal(number).scaleb(-scale, _EXACT), position + _SCALED.size
     else:
         raise malformed(f"a field of type {chr(kind)!r}, which is none")
     if position > end:
@@ -128,7 +131,11 @@ def text_of(octets: bytes) -> str | bytes:
 
 
 def encode_table(table: Mapping[str, Value]) -> bytes:
-    """Return a table with its length. Raises :class:`ValueError` for a name of more than 255 bytes."""
+    """Return a table with its length.
+
+    Raises :class:`ValueError` for a name of more than 255 bytes, an int that needs more than 64 bits with its sign, and
+    a decimal that is no number, has more than 255 places, or digits that need more than 32 bits with its sign.
+    """
     content = entries_of(table)
     return _U32.pack(len(content)) + content
 
@@ -157,26 +164,45 @@ def _encoded(value: Value) -> bytes:
         case bool():
             return b"t\1" if value else b"t\0"
         case int():
-            if _LEAST_INT <= value <= _MOST_INT:
-                return b"I" + _FIXED[ord("I")].pack(value)
-            return b"l" + _FIXED[ord("l")].pack(value)
+            return _packed(b"I" if _LEAST_INT <= value <= _MOST_INT else b"l", value)
         case float():
-            return b"d" + _FIXED[ord("d")].pack(value)
+            return _packed(b"d", value)
         case str():
             return b"S" + long_text(value.encode())
         case bytes():
             return b"x" + long_text(value)
         case Decimal():
-            _, digits, exponent = value.as_tuple()
-            assert isinstance(exponent, int), "it is a number"
-            scaled = int("".join(map(str, digits))) * 10 ** max(0, exponent)
-            return b"D" + bytes((max(0, -exponent),)) + _U32.pack(scaled)
+            return _decimal(value)
         case list():
             return b"A" + long_text(b"".join([_encoded(each) for each in value]))
         case _:
             return b"F" + encode_table(value)
 
 
+def _packed(kind: bytes, value: float) -> bytes:
+    """Return a number behind its type."""
+    try:
+        return kind + _FIXED[kind[0]].pack(value)
+    except StructError as error:
+        raise ValueError(f"{value} does not fit into a field of type {kind.decode()!r}") from error
+
+
+def _decimal(value: Decimal) -> bytes:
+    """Return a decimal behind its type; its exponent becomes places or digits."""
+    if not value.is_finite() or value.adjusted() > _MOST_DIGITS:  # 10 ** its exponent may take gigabytes
+        raise ValueError(f"{value} does not fit into a field of type 'D'")
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "it is finite"
+    number = int("".join(map(str, digits))) * 10 ** max(0, exponent)
+    try:
+        return b"D" + _SCALED.pack(max(0, -exponent), -number if sign else number)
+    except StructError as error:
+        raise ValueError(f"{value} does not fit into a field of type 'D'") from error
+
+
 def timestamp(seconds: int) -> bytes:
-    """Return a value that is a time, in seconds since 1970, behind its type: there is no type of Python for it here."""
-    return b"T" + _FIXED[ord("T")].pack(seconds)
+    """Return a value that is a time, in seconds since 1970, behind its type: there is no type of Python for it here.
+
+    Raises :class:`ValueError` for a time before that, or one that needs more than 64 bits.
+    """
+    return _packed(b"T", seconds)

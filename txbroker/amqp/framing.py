@@ -34,6 +34,11 @@ _CONTENT: Final = Struct(">HHQ")
 _BASIC: Final = 60
 _PUBLISH: Final = 60 << 16 | 40
 _NO_DATA: Final = memoryview(b"")
+_NO_METHOD: Final = BasicPublish(0, "", "", False, False)
+_EACH: Final = 640
+"""What an unfinished content takes beside its bytes, as objects."""
+_WIDEST: Final = 4
+"""Bytes that a byte of UTF-8 may take as str."""
 
 
 class Arrived(NamedTuple):
@@ -51,15 +56,15 @@ Found = list[tuple[Arrived, memoryview]]
 
 
 class _Content:
-    """A content that has begun: ``left`` bytes of its body are to come, -1 if its header is. Bytes of one that
-    ``is_dropped`` are not kept.
+    """A content that has begun: ``left`` bytes of its body are to come, -1 if its header is; ``held`` are kept of it.
+    Of one that ``is_dropped`` nothing is kept but that.
     """
 
-    __slots__ = ("is_dropped", "left", "method", "pieces", "properties")
+    __slots__ = ("body", "held", "is_dropped", "left", "method", "properties")
 
-    def __init__(self, method: BasicPublish) -> None:
-        self.method, self.properties, self.left = method, NONE, -1
-        self.pieces: list[bytes] = []
+    def __init__(self, method: BasicPublish, held: int) -> None:
+        self.method, self.properties, self.left, self.held = method, NONE, -1, held
+        self.body: bytearray | None = None
         self.is_dropped = False
 
 
@@ -86,24 +91,37 @@ class AmqpDecoder:
         self._has_header = self._has_failed = False
         self._contents: dict[int, _Content] = {}
         self._parts = 0
-        """Bytes of contents that are not whole."""
+        """Bytes that contents take that are not whole."""
+        self._left = 0
+        """Bytes that are to come of them, as far as they were announced and will be kept."""
 
     @property
     def held(self) -> int:
-        """How many bytes are kept of frames and contents that are not whole."""
+        """How many bytes are kept of frames and contents that are not whole, with the objects that contents take."""
         return len(self._begun) + self._parts
 
     @property
     def missing(self) -> int:
-        """How many bytes the frame that has begun needs, or the content, if that is more and was announced."""
-        left = max((each.left for each in self._contents.values() if not each.is_dropped), default=0)
-        return max(self._needed - len(self._begun), left, 1)
+        """How many bytes the frame that has begun needs, or all contents that have, if that is more; never 0.
+
+        It takes as long with a content on every channel: it is asked for after each read.
+        """
+        return max(self._needed - len(self._begun), self._left)
 
     def forget(self, channel: int) -> None:
         """Forget a content that has begun on a channel, which has ended."""
         content = self._contents.pop(channel, None)
         if content is not None:
-            self._parts -= sum(map(len, content.pieces))
+            self._drop(content)
+            self._parts -= _EACH
+
+    def _drop(self, content: _Content) -> None:
+        """Keep nothing of a content but that it has begun."""
+        if not content.is_dropped:
+            self._parts -= content.held - _EACH
+            self._left -= max(content.left, 0)
+            content.is_dropped = True
+            content.method, content.properties, content.body = _NO_METHOD, NONE, None
 
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> Found:
         """Take bytes, return what they complete."""
@@ -136,6 +154,7 @@ class AmqpDecoder:
             is_all = self._take(found, start + work, each)
         except AmqpError as error:
             found.append((Arrived(error.channel or 0, error), _NO_DATA))
+            self.taken = self._position - start
             self._fail()
             return found
         self.taken = self._position - start
@@ -148,41 +167,38 @@ class AmqpDecoder:
 
     def _fail(self) -> None:
         self._has_failed = True
-        self._came, self.uncut, self._position, self._parts = _NO_DATA, 0, 0, 0
-        self._begun, self._contents = bytearray(), {}
+        self._came, self.uncut, self._position = _NO_DATA, 0, 0
+        self._contents, self._parts, self._left, self._needed = {}, 0, 0, OVERHEAD
 
     def _take(self, found: Found, stop: float, each: int) -> bool:
         """Append the next; return whether there is no other."""
         view, end = self._came, len(self._came)
         if not self._has_header and not self._take_header(found):
             return True
-        while end - self._position >= OVERHEAD:
-            position = self._position
-            if position >= stop:
-                return False
-            kind, channel, size = _FRAME.unpack_from(view, position)
-            if size > self.frame_max - OVERHEAD:
-                raise AmqpError(
-                    Reply.FRAME_ERROR,
-                    f"a frame of type {kind} with {size} bytes, {self.frame_max - OVERHEAD} are allowed",
-                    channel,
-                )
-            after = position + OVERHEAD + size
-            if after > end:
-                self._needed = after - position
-                return True
-            if view[after - 1] != END:
-                raise AmqpError(
-                    Reply.FRAME_ERROR, f"a frame of {size} bytes that does not end there", channel
-                )
-            count = len(found)
-            try:
+        most = self.frame_max - OVERHEAD
+        count, channel = len(found), 0
+        try:
+            while end - (position := self._position) >= OVERHEAD:
+                if position >= stop:
+                    return False
+                kind, channel, size = _FRAME.unpack_from(view, position)
+                if size > most:
+                    text = f"a frame of type {kind} with {size} bytes, {most} are allowed"
+                    raise AmqpError(Reply.FRAME_ERROR, text)
+                after = position + OVERHEAD + size
+                if after > end:
+                    self._needed = after - position
+                    return True
+                if view[after - 1] != END:
+                    raise AmqpError(Reply.FRAME_ERROR, f"a frame of {size} bytes that does not end there")
                 self._frame(kind, channel, view[position + 7 : after - 1], found)
-            except AmqpError as error:
-                error.channel = channel
-                raise
-            stop -= each * (len(found) - count)
-            self._position = after
+                if len(found) > count:  # by one
+                    count += 1
+                    stop -= each
+                self._position = after
+        except AmqpError as error:
+            error.channel = channel
+            raise
         self._needed = OVERHEAD
         return True
 
@@ -192,9 +208,7 @@ class AmqpDecoder:
         if len(view) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(view):
             return False
         if view != PROTOCOL_HEADER:
-            found.append((Arrived(0, AmqpError(Reply.FRAME_ERROR, f"not AMQP 0-9-1: {view!r}")), _NO_DATA))
-            self._fail()
-            return False
+            raise AmqpError(Reply.FRAME_ERROR, f"not AMQP 0-9-1: {view!r}")
         found.append((Arrived(0, None), _NO_DATA))
         self._has_header, self._position = True, len(PROTOCOL_HEADER)
         return True
@@ -207,20 +221,22 @@ class AmqpDecoder:
             elif content is not None:
                 raise AmqpError(Reply.UNEXPECTED_FRAME, "a method within a content")
             if len(payload) >= 4 and _INDEX.unpack_from(payload)[0] == _PUBLISH:
-                self._contents[channel] = _Content(_decode_publish(payload))
+                held = _EACH + _WIDEST * len(payload)
+                self._contents[channel] = _Content(_decode_publish(payload), held)
+                self._parts += held
             else:
                 found.append((Arrived(channel, decode_method(payload)), _NO_DATA))
-        elif kind == HEARTBEAT:
-            if channel or payload:
-                raise AmqpError(Reply.FRAME_ERROR, "a heartbeat that is no empty frame of channel 0")
-        elif kind not in (HEADER, BODY):
+        elif kind in (HEADER, BODY):
+            if content is None:
+                raise AmqpError(Reply.UNEXPECTED_FRAME, "a content that no method came with")
+            if kind == HEADER:
+                self._begin_body(channel, content, payload, found)
+            else:
+                self._add_body(channel, content, payload, found)
+        elif kind != HEARTBEAT:
             raise AmqpError(Reply.FRAME_ERROR, f"a frame of type {kind}, which is none")
-        elif content is None:
-            raise AmqpError(Reply.UNEXPECTED_FRAME, "a content that no method came with", channel)
-        elif kind == HEADER:
-            self._begin_body(channel, content, payload, found)
-        else:
-            self._add_body(channel, content, payload, found)
+        elif channel or payload:
+            raise AmqpError(Reply.FRAME_ERROR, "a heartbeat that is no empty frame of channel 0")
 
     def _begin_body(self, channel: int, content: _Content, payload: memoryview, found: Found) -> None:
         if content.left >= 0:
@@ -231,45 +247,61 @@ class AmqpDecoder:
             raise malformed(f"a content header of {len(payload)} bytes") from error
         if kind != _BASIC:
             raise AmqpError(Reply.FRAME_ERROR, f"a content of class {kind}, the method was of class {_BASIC}")
-        content.left, content.properties = size, bytes(payload[_CONTENT.size :])
         if size > self._max_body:
-            content.is_dropped = True
+            self._drop(content)
+            content.left = size
             text = f"a message of {size} bytes, {self._max_body} are allowed; nothing was sent"
             found.append((Arrived(channel, AmqpError(Reply.CONTENT_TOO_LARGE, text)), _NO_DATA))
+            return
+        content.left, content.properties = size, bytes(payload[_CONTENT.size :])
+        self._left += size
+        self._keep(content, len(content.properties))
         if not size:
-            self._complete(channel, content, found)
+            self._complete(channel, content, _NO_DATA, found)
+
+    def _keep(self, content: _Content, count: int) -> None:
+        content.held += count
+        self._parts += count
 
     def _add_body(self, channel: int, content: _Content, payload: memoryview, found: Found) -> None:
-        if not 0 < len(payload) <= content.left:
-            has = "a body before its header" if content.left < 0 else f"{len(payload)} bytes of a body"
-            raise AmqpError(Reply.UNEXPECTED_FRAME, f"{has}, {max(content.left, 0)} were to come")
-        content.left -= len(payload)
-        if not content.is_dropped:
-            content.pieces.append(bytes(payload))
-            self._parts += len(payload)
-        if not content.left:
-            self._complete(channel, content, found)
-
-    def _complete(self, channel: int, content: _Content, found: Found) -> None:
-        del self._contents[channel]
+        size, left = len(payload), content.left
+        if size > left:
+            has = "a body before its header" if left < 0 else f"{size} bytes of a body"
+            raise AmqpError(Reply.UNEXPECTED_FRAME, f"{has}, {max(left, 0)} were to come")
+        content.left = left - size
         if content.is_dropped:
+            if size == left:
+                self.forget(channel)
             return
-        pieces = content.pieces
-        self._parts -= sum(map(len, pieces))
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        found.append((Arrived(channel, content.method, content.properties), memoryview(body)))
+        self._left -= size
+        body = content.body
+        if body is not None:
+            body += payload  # no list of pieces: a peer that sends two bytes at a time would have 30 times as much kept
+        elif size < left:
+            content.body = bytearray(payload)
+        if size < left:
+            self._keep(content, size)
+        else:
+            self._complete(channel, content, payload if body is None else memoryview(body), found)
+
+    def _complete(self, channel: int, content: _Content, body: memoryview, found: Found) -> None:
+        del self._contents[channel]
+        self._parts -= content.held
+        found.append((Arrived(channel, content.method, content.properties), body))
 
 
 def _decode_publish(payload: memoryview) -> BasicPublish:
-    """Return the method that the payload of a frame is: by hand, 1.4 instead of 6 µs a message."""
+    """Return the method that the payload of a frame is: by hand, 0.4 instead of 2.4 µs a message."""
     try:
-        begin = 7
-        middle = begin + payload[6]
-        end = middle + 1 + payload[middle]
-        flags = payload[end]
+        octets, begin = bytes(payload), 7
+        middle = begin + octets[6]
+        end = middle + 1 + octets[middle]
+        flags = octets[end]
+        if end + 1 != len(octets):
+            raise malformed("bytes behind the arguments of basic.publish")
         return BasicPublish(
-            0, str(payload[begin:middle], "utf-8"), str(payload[middle + 1 : end], "utf-8"),
-            bool(flags & 1), bool(flags & 2),
+            0, octets[begin:middle].decode(), octets[middle + 1 : end].decode(),
+            flags & 1 != 0, flags & 2 != 0,
         )  # fmt: skip
     except (IndexError, UnicodeDecodeError) as error:
         raise malformed(f"the arguments of basic.publish: {error}") from error

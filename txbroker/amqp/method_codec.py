@@ -7,6 +7,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from txbroker.amqp import methods
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.fields import decode_table, encode_table, long_text, malformed, short_text
@@ -20,7 +22,10 @@ _NUMBERS: Final = {
     "LongLong": Struct(">Q"),
 }
 _U32: Final = _NUMBERS["Long"]
-assert methods.__name__, "the module makes its methods known"
+_SETTLING: Final = Struct(">IQB")
+_ACK, _NACK, _REJECT = (
+    each.index[0] << 16 | each.index[1] for each in (methods.BasicAck, methods.BasicNack, methods.BasicReject)
+)
 _LAYOUTS: Final = {
     each: tuple(map(str, each.__annotations__.values()))[1:] for each in Method.__subclasses__()
 }
@@ -32,6 +37,14 @@ BY_INDEX: Final = {method.index: method for method in Method.__subclasses__()}
 def decode_method(payload: bytes | memoryview) -> Method:
     """Return the method that the payload of a frame is; raises AmqpError: SYNTAX_ERROR, COMMAND_INVALID."""
     try:
+        if len(payload) == _SETTLING.size:  # by hand, 0.2 instead of 0.6 µs: there is one for each message
+            number, tag, bits = _SETTLING.unpack(payload)
+            if number == _ACK:
+                return methods.BasicAck(tag, bits & 1 != 0)
+            if number == _NACK:
+                return methods.BasicNack(tag, bits & 1 != 0, bits & 2 != 0)
+            if number == _REJECT:
+                return methods.BasicReject(tag, bits & 1 != 0)
         index = _INDEX.unpack_from(payload)
         method = BY_INDEX.get(index)
         if method is None:
@@ -46,9 +59,9 @@ def _arguments(payload: bytes | memoryview, kinds: tuple[str, ...]) -> list[Any]
     position, bits, end = 4, 0, len(payload)
     for kind in kinds:
         if kind == "Bit":
-            if not bits % 8:
+            if not bits:
                 octet, position = payload[position], position + 1
-            found.append(bool(octet >> bits % 8 & 1))
+            found.append(bool(octet >> bits & 1))
             bits += 1
             continue
         bits = 0
@@ -69,6 +82,8 @@ def _arguments(payload: bytes | memoryview, kinds: tuple[str, ...]) -> list[Any]
             position += number.size
         if position > end:
             raise malformed("the arguments of a method end within one")
+    if position < end:
+        raise malformed(f"{end - position} bytes behind the arguments of a method")
     return found
 
 
@@ -78,21 +93,36 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "Fields": encode_table,
     **{kind: number.pack for kind, number in _NUMBERS.items()},
 }
+_PLANS: Final = {
+    method: (_INDEX.pack(*method.index), tuple(map(_ENCODERS.get, kinds)))
+    for method, kinds in _LAYOUTS.items()
+}
+"""The first bytes of each method, and what encodes its arguments: None for a bit."""
 
 
 def encode_method(method: Method) -> bytes:
-    """Return the payload of a method's frame. Raises :class:`ValueError` for a short string of more than 255 bytes."""
-    pieces, octet, bits = [_INDEX.pack(*method.index)], 0, 0
-    for name, kind in zip(method.__struct_fields__, _LAYOUTS[type(method)], strict=True):
-        value = getattr(method, name)
-        if kind == "Bit":
+    """Return the payload of a method's frame.
+
+    Raises :class:`ValueError` for a short string of more than 255 bytes, and for a number that does not fit.
+    """
+    try:
+        return _encoded(method)
+    except StructError as error:
+        raise ValueError(f"{method} cannot be encoded: {error}") from error
+
+
+def _encoded(method: Method) -> bytes:
+    index, encoders = _PLANS[type(method)]
+    pieces, octet, bits = [index], 0, 0
+    for encode, value in zip(encoders, astuple(method), strict=True):
+        if encode is None:
             octet |= value << bits
             bits += 1
             continue
         if bits:
             pieces.append(bytes((octet,)))
             octet = bits = 0
-        pieces.append(_ENCODERS[kind](value))
+        pieces.append(encode(value))
     if bits:
         pieces.append(bytes((octet,)))
     return b"".join(pieces)

@@ -87,10 +87,7 @@ def headers_of(properties: bytes, spans: Spans) -> Table:
     if HEADERS not in spans:
         return {}
     begin, end = spans[HEADERS]
-    table, behind = decode_table(properties[begin:end])
-    if behind != end - begin:
-        raise malformed("headers that do not end where they say")
-    return table
+    return decode_table(properties[begin:end])[0]
 
 
 def replaced(properties: bytes, spans: Spans, given: Mapping[int, bytes | None]) -> bytes:
@@ -108,22 +105,30 @@ def replaced(properties: bytes, spans: Spans, given: Mapping[int, bytes | None])
 
 
 def headers_with(properties: bytes, spans: Spans, fields: bytes, without: frozenset[str]) -> bytes:
-    """Return the encoded headers with further fields, and without those of some names; the others as they came."""
+    """Return headers with these encoded fields, less those of some names; the others as they came, to the byte.
+
+    Raises AmqpError, SYNTAX_ERROR, if the others cannot be told apart: they need not have been decoded before.
+    """
     kept = fields
     if HEADERS in spans:
         begin, end = spans[HEADERS]
-        kept = b"".join(_other_fields(properties[begin + 4 : end], without)) + fields
+        names = {name.encode() for name in without}
+        try:
+            kept = b"".join(_other_fields(properties[begin + 4 : end], names)) + fields
+        except (StructError, IndexError, KeyError) as error:
+            raise malformed(f"a field table: {error}") from error
     return long_text(kept)
 
 
-def _other_fields(entries: bytes, without: frozenset[str]) -> Iterator[bytes]:
-    """Yield each field of a table that was decoded before, but those of some names."""
+def _other_fields(entries: bytes, without: set[bytes]) -> Iterator[bytes]:
+    """Yield each field of a table, but those of some names."""
     position = 0
     while position < len(entries):
         behind = position + 1 + entries[position]
-        name = entries[position + 1 : behind].decode()
         end = behind + _length(entries, behind)
-        if name not in without:
+        if end > len(entries):
+            raise malformed("a field table ends within a field")
+        if entries[position + 1 : behind] not in without:
             yield entries[position:end]
         position = end
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from txbroker.amqp.connection_methods import ConnectionBlocked, ConnectionUnblocked
-
-if TYPE_CHECKING:
-    from txbroker.channels.connection import AmqpConnection
+from txbroker.amqp.connection_methods import ConnectionBlocked, ConnectionUnblocked, Method
 
 REASON: Final = "free space on the broker's disk is below the low-water mark"
 
 
 class Blocking:
-    """Tells one connection. Only clients that want to know are told, and only those that publish."""
+    """Tells one connection, by ``send``. Only clients that want to know are told, and only those that publish."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
-        self._connection = connection
+    def __init__(self, send: Callable[[Method], None]) -> None:
+        self._send = send
         self._is_told = False
         self.is_wanted = False
 
@@ -24,10 +22,10 @@ class Blocking:
         """A message was refused for that."""
         if self.is_wanted and not self._is_told:
             self._is_told = True
-            self._connection.send_method(0, ConnectionBlocked(REASON))
+            self._send(ConnectionBlocked(REASON))
 
     def look(self, is_full: bool) -> None:
         """Tell it when there is room again; every second or so."""
         if self._is_told and not is_full:
             self._is_told = False
-            self._connection.send_method(0, ConnectionUnblocked())
+            self._send(ConnectionUnblocked())

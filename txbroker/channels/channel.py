@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from txbroker.amqp.connection_methods import (
     ChannelClose,
@@ -19,16 +19,43 @@ from txbroker.amqp.methods import BasicPublish
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.consuming import Consuming
 from txbroker.channels.declaring import Declaring
+from txbroker.channels.directory import Directory
+from txbroker.channels.faces import ConnectionFace
+from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.replies import Replies
-from txbroker.channels.requests import Then
+from txbroker.channels.requests import Requests, Then
 from txbroker.channels.settling import Settling
-from txbroker.channels.transactions import Transacting, Transaction
+from txbroker.channels.transactions import Transacting
 from txbroker.wire.messages import Refused, Request
 
-if TYPE_CHECKING:
-    from txbroker.channels.connection import AmqpConnection
+
+class ChannelsConnection(ConnectionFace, Protocol):
+    """A connection, as its channels know it."""
+
+    @property
+    def requests(self) -> Requests:
+        """What asks the broker."""
+
+    @property
+    def directory(self) -> Directory:
+        """What names mean."""
+
+    def send_method(self, channel: int, method: Method) -> None:
+        """Send a method."""
+
+    def dirty(self, channel: Channel) -> None:
+        """Have a channel flushed at the end of the turn."""
+
+    def fail(self, error: AmqpError, index: tuple[int, int] = (0, 0)) -> None:
+        """Close the connection for an error."""
+
+    def note(self, error: AmqpError, channel: int) -> None:
+        """Tell operators why a channel was closed."""
+
+    def forget(self, number: int) -> None:
+        """Forget a channel that is closed on both sides."""
 
 
 class Channel:
@@ -37,7 +64,7 @@ class Channel:
     ``is_closed``: it was closed; until its client has said that it knows, whatever comes on it is passed over.
     """
 
-    def __init__(self, connection: AmqpConnection, number: int) -> None:
+    def __init__(self, connection: ChannelsConnection, number: int) -> None:
         self.connection, self.number = connection, number
         self.requests, self.directory = connection.requests, connection.directory
         self.is_closed = self._is_lost = False
@@ -46,7 +73,8 @@ class Channel:
         """The queue that was declared last, which is meant where none is named."""
         self.transaction: Transaction | None = None
         self.publishing, self.settling = Publishing(self), Settling(self)
-        self.consuming = Consuming(self)
+        self.consuming = consuming = Consuming(self, self.settling)
+        self.publishing.reply_address = lambda: consuming.reply_address
         self._under_way: Method | None = None
         """The method that is being carried out."""
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -54,7 +82,7 @@ class Channel:
             **self.publishing.handlers,
             **self.settling.handlers,
             **self.consuming.handlers,
-            **Transacting(self).handlers,
+            **Transacting(self, self.publishing, self.settling, consuming).handlers,
             ChannelFlow: self._flow,
             ChannelClose: self._close,
         }
@@ -101,6 +129,10 @@ class Channel:
         if queue or self.last_queue:
             return queue or self.last_queue
         raise AmqpError(Reply.NOT_FOUND, "no previously declared queue")
+
+    def is_dirty(self) -> None:
+        """Have it flushed at the end of the turn."""
+        self.connection.dirty(self)
 
     # -- what is said and asked --------------------------------------------------------------------
 

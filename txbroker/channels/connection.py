@@ -41,7 +41,7 @@ from txbroker.channels.blocking import Blocking
 from txbroker.channels.channel import Channel
 from txbroker.channels.directory import Directory
 from txbroker.channels.refusals import amqp_error
-from txbroker.channels.requests import Requests
+from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
 from txbroker.wire.messages import (
     MAGIC,
@@ -120,7 +120,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self.blocking = Blocking(self)
+        self.blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
@@ -298,6 +298,9 @@ class AmqpConnection:
         self.send_method(0, ConnectionOpenOk())
 
     def _log_in_anew(self, method: ConnectionUpdateSecret) -> None:
+        if self.requests.session.valid_until is None:
+            self.send_method(0, ConnectionUpdateSecretOk())  # of a login that does not end, as RabbitMQ
+            return
         self.requests.ask(
             Login, "OAUTHBEARER", b"n,,\1auth=Bearer " + method.new_secret + b"\1\1",
             then=lambda *_: self.send_method(0, ConnectionUpdateSecretOk()), refused=self._not_let_in,
@@ -306,10 +309,16 @@ class AmqpConnection:
     # -- requests of channels ----------------------------------------------------------------------
 
     def ask_in_order(
-        self, kind: Callable[..., Request], *fields: Any, is_awaited: bool = False, **named: Any
+        self,
+        kind: Callable[..., Request],
+        *fields: Any,
+        then: Then,
+        refused: Refusal,
+        is_awaited: bool = False,
+        **named: Any,
     ) -> None:
         """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
-        session, then, refused = self.requests.session, named.pop("then"), named.pop("refused")
+        session = self.requests.session
         is_held = is_answered = False
 
         def answered(call: Callable[..., None], *answer: Any) -> None:
@@ -331,6 +340,10 @@ class AmqpConnection:
         before, self._holding = self._holding, self._holding + more
         if not before or not self._holding:
             self.requests.session.hold(self._holding > 0)
+
+    def refused_for_room(self) -> None:
+        """Note that a message was refused because the disk is full."""
+        self.blocking.refused()
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""
@@ -356,7 +369,7 @@ class AmqpConnection:
 
         self._call_later(seconds, called)
 
-    def is_dirty(self, channel: Channel) -> None:
+    def dirty(self, channel: Channel) -> None:
         """Have a channel flushed at the end of the turn; of the reactor's, if nothing of its client is carried out."""
         if not self._is_reading and not self._dirty:
             self.call_later(0, _nothing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from journal.constants import MIB
 from journal.formats.frame import walk
@@ -28,14 +28,13 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import consumer_priority
-from txbroker.channels.contents import Content, content_of
+from txbroker.channels.contents import LEASE_FIELD, Content, content_of
 from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import PASSING, amqp_error
+from txbroker.channels.settling import Settling
 from txbroker.channels.unacknowledged import Run
 from txbroker.wire.messages import MAX_TAKEN, Consume, Refused, StopConsuming, TakeMessages, Taken
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 MAX_WAIT: Final = 60_000_000
 """µs after which a consumer that waits asks again."""
@@ -52,8 +51,12 @@ class Consumer:
     many as there are), ``count`` how many are.
     """
 
-    def __init__(self, tag: str, number: int, partition: int, no_ack: bool, limit: int) -> None:
+    def __init__(
+        self, tag: str, number: int, partition: int, no_ack: bool, limit: int, is_leased: bool = False
+    ) -> None:
         self.tag, self.number, self.partition, self.no_ack, self.limit = tag, number, partition, no_ack, limit
+        self.is_leased = is_leased
+        """Whether each of its deliveries has a lease."""
         self.count = 0
         self.takes = False
         """Whether a request of it is under way."""
@@ -64,8 +67,9 @@ class Consumer:
 class Consuming:
     """What a channel's client consumes and gets."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: ChannelFace, settling: Settling) -> None:
+        self._channel, self._settling = channel, settling
+        settling.on_settled = self.settled
         self._consumers: dict[str, Consumer] = {}
         self._limit = self._each_limit = 0
         """Most unacknowledged deliveries of all consumers, and of each that begins from now on; 0 for no limit."""
@@ -111,7 +115,8 @@ class Consuming:
         queue = channel.directory.queue(name, channel.requests.session)
         priority = consumer_priority(method.arguments)
         number = channel.connection.next_consumer()
-        consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit)
+        is_leased = method.arguments.get(LEASE_FIELD) is True and not method.no_ack
+        consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit, is_leased)
         self._consumers[tag] = consumer
         then, refused = channel.replies.later(
             lambda *_: self._began(consumer, method.no_wait), partial(self._not_begun, consumer, name)
@@ -131,7 +136,12 @@ class Consuming:
             self._channel.reply(BasicConsumeOk(tag))
 
     def _reply_came(self, tag: str, content: Content) -> None:
-        self._channel.connection.send(b"".join(self._delivered(_DELIVER + short_text(tag), content, False)))
+        def deliver() -> None:
+            self._channel.connection.send(
+                b"".join(self._delivered(_DELIVER + short_text(tag), content, False))
+            )
+
+        self._channel.replies.then(deliver)  # its consumer may not have been answered yet
 
     def _began(self, consumer: Consumer, no_wait: bool) -> None:
         if self._channel.is_closed:
@@ -201,9 +211,9 @@ class Consuming:
             channel.directory.ready(taken.partition),
         )  # fmt: skip
         if method.no_ack:
-            channel.settling.finish(taken.partition, offset, offset + 1)
+            self._settling.finish(taken.partition, offset, offset + 1)
         else:
-            channel.settling.deliveries.add(tag, 1, taken.partition, offset, None)
+            self._settling.deliveries.add(tag, 1, taken.partition, offset, None)
         frames = content_frames(
             channel.number, content.properties, content.body, channel.connection.frame_max
         )
@@ -271,7 +281,7 @@ class Consuming:
 
     def _give_back(self, taken: Taken) -> None:
         for first, count in taken.runs:
-            self._channel.settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
+            self._settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -284,11 +294,21 @@ class Consuming:
             if delivered == room:
                 break
             tried = attempts.get(offset, 0)
-            content = content_of(data, position, length, tried)
+            lease = self._leased(taken.partition, offset) if consumer.is_leased else ""
+            content = content_of(data, position, length, tried, lease)
             pieces += self._delivered(consumer.prefix, content, bool(tried) or offset in again)
             delivered += 1
         channel.connection.send(b"".join(pieces))
         self._keep(consumer, taken, delivered)
+
+    def _leased(self, partition: int, offset: int) -> str:
+        """Return a lease for the delivery that comes next."""
+        tag, settling = self._last_tag + 1, self._settling
+        lease = self._channel.directory.lease(
+            self._channel.requests.session, partition, offset, lambda: settling.taken_over(tag)
+        )
+        settling.leases[tag] = lease
+        return lease.hex()
 
     def _delivered(self, prefix: bytes, content: Content, again: bool) -> list[bytes | memoryview]:
         """Return the frames of a delivery."""
@@ -310,7 +330,7 @@ class Consuming:
 
     def _keep(self, consumer: Consumer, taken: Taken, delivered: int) -> None:
         """Note what was delivered, the last so many tags, and give the rest back."""
-        settling, partition = self._channel.settling, taken.partition
+        settling, partition = self._settling, taken.partition
         tag, left = self._last_tag - delivered + 1, delivered
         for first, count in taken.runs:
             some = min(count, left)

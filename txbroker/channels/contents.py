@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from journal.errors import MessageTooLarge
 from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
 from journal.message_headers import Headers
-from journal.records.group_entries import LONGEST_EXPIRY
 from journal.records.queue_entries import MAX_NAME_BYTES
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.queues.amqp_headers import headers_of
 from txbroker.queues.deaths import QueueDeath, deaths_of
 from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
 
@@ -27,8 +27,9 @@ _DEATH_FIELDS: Final = frozenset(
     {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
 )
 _COUNT_FIELD: Final = "x-delivery-count"
-_MILLISECOND, _SECOND = 1_000, 1_000_000
-_MOST_DIGITS: Final = 20
+LEASE_FIELD: Final = "x-txbroker-lease"
+"""The header with a delivery's lease, and the argument with which a consumer asks for it."""
+_SECOND = 1_000_000
 
 
 class Content(NamedTuple):
@@ -46,38 +47,27 @@ def frame_of(
     """Return the frame of what was published at ``now``, in µs since 1970; raises AmqpError, PRECONDITION_FAILED for an
     expiration that is none, CONTENT_TOO_LARGE.
     """
-    headers = [(AMQP_PROPERTIES, properties)]
-    if exchange:
-        headers.append((EXCHANGE, exchange.encode()))
-    if props.EXPIRATION in spans:
-        headers.append((EXPIRATION, b"%d" % _expiration(props.short_of(properties, spans, props.EXPIRATION))))
+    headers = headers_of(exchange, properties, spans)
     try:
         return encode(body, now, routing_key.encode(), headers)
     except MessageTooLarge as error:
         raise AmqpError(Reply.CONTENT_TOO_LARGE, str(error)) from error
 
 
-def _expiration(said: str) -> int:
-    if not (said.isascii() and said.isdigit() and len(said) <= _MOST_DIGITS):
-        raise AmqpError(
-            Reply.PRECONDITION_FAILED,
-            f"invalid expiration {said[:40]!r}: it must be milliseconds in decimal digits; nothing was sent",
-        )
-    return min(int(said) * _MILLISECOND, LONGEST_EXPIRY)
-
-
-def content_of(data: bytes | memoryview, position: int, length: int, attempts: int) -> Content:
-    """Return the message of a frame in a run as it is delivered, which was returned so often before."""
+def content_of(
+    data: bytes | memoryview, position: int, length: int, attempts: int, lease: str = ""
+) -> Content:
+    """Return the message of a frame in a run as it is delivered, which was returned so often before, with its lease."""
     begin = position + HEADER_BYTES
     behind = begin + HEADER.unpack_from(data, position)[7]
     attribute = decode_attribute(data[begin:behind])
     known = dict(attribute.headers)
-    is_told = bool(attempts) or DEATHS in known
+    is_told = bool(attempts or lease) or DEATHS in known
     properties = known.get(AMQP_PROPERTIES)
     if properties is None or not _are_sound(properties, is_told):
         properties = _made(attribute)
     if is_told:
-        properties = _told(properties, attribute.headers, attempts)
+        properties = _told(properties, attribute.headers, attempts, lease)
     return Content(
         known.get(EXCHANGE, b"")[:MAX_NAME_BYTES].decode(errors="ignore"),
         (attribute.key or b"").decode(errors="replace"),
@@ -109,8 +99,8 @@ def _made(attribute: Attribute) -> bytes:
     return props.made_of({props.DELIVERY_MODE: props.PERSISTENT}, headers)
 
 
-def _told(properties: bytes, headers: Headers, attempts: int) -> bytes:
-    """Return properties that also say how often and where the message has died, and was returned."""
+def _told(properties: bytes, headers: Headers, attempts: int, lease: str) -> bytes:
+    """Return properties that also say how often and where the message has died, was returned, and its lease."""
     spans = props.spans_of(properties)
     fields, without, given = b"", frozenset[str](), dict[int, bytes | None]()
     deaths = deaths_of(headers)
@@ -121,6 +111,9 @@ def _told(properties: bytes, headers: Headers, attempts: int) -> bytes:
     if attempts:
         fields += entries_of({_COUNT_FIELD: attempts})
         without |= {_COUNT_FIELD}
+    if lease:
+        fields += entries_of({LEASE_FIELD: lease})
+        without |= {LEASE_FIELD}
     if fields:
         given[props.HEADERS] = props.headers_with(properties, spans, fields, without)
     return props.replaced(properties, spans, given)

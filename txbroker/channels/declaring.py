@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from journal.records.queue_entries import Binding, QueueSettings
 from txbroker.amqp.connection_methods import Method
@@ -32,6 +32,8 @@ from txbroker.amqp.methods import (
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
 from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
+from txbroker.channels.inequivalence import check_equivalent
 from txbroker.wire.messages import (
     Bind,
     Counted,
@@ -44,9 +46,6 @@ from txbroker.wire.messages import (
     Unbind,
 )
 
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
-
 _RESERVED: Final = "amq."
 _GENERATED: Final = "amq.gen-"
 
@@ -54,7 +53,7 @@ _GENERATED: Final = "amq.gen-"
 class Declaring:
     """Declares, binds and deletes for a channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.handlers: dict[type, Any] = {
             ExchangeDeclare: self.declare_exchange,
@@ -90,7 +89,10 @@ class Declaring:
             channel.directory.exchange(name)
             done()
             return
-        if name.startswith(_RESERVED) and channel.directory.known_exchange(name) is None:
+        known = channel.directory.known_exchange(name)
+        if known is not None:
+            check_equivalent("exchange", name, known.settings, settings)
+        elif name.startswith(_RESERVED):
             raise AmqpError(Reply.ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
         channel.ask(DeclareExchange, name, settings, then=done)
 
@@ -167,6 +169,8 @@ class Declaring:
         elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         channel.directory.check_not_locked(name, channel.requests.session)
+        if (known := channel.directory.known_queue(name)) is not None:
+            check_equivalent("queue", name, known.settings, settings)
         self._declare(method, name, settings)
 
     def _declare(

@@ -96,6 +96,14 @@ class Directory:
             return True
         return True
 
+    def lease(self, session: Session, partition: int, offset: int, on_taken: Callable[[], object]) -> bytes:
+        """Return a lease for a delivery of a session."""
+        return self.broker.queues.leases.grant(session, partition, offset, on_taken)
+
+    def end_lease(self, lease: bytes) -> None:
+        """End a lease."""
+        self.broker.queues.leases.end(lease)
+
     def refuses(self, address: int, frames: bytes) -> bool:
         """Return whether messages are too many for a queue that they would go to."""
         if not self._declarations.may_refuse:

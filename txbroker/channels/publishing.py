@@ -7,8 +7,9 @@ taken are. A mandatory message goes alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from journal.constants import KIB, MAX_REQUEST_DATA
 from journal.offset_set import OffsetSet
@@ -28,11 +29,10 @@ from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content, frame_of
 from txbroker.channels.directory import REPLY_TO
+from txbroker.channels.faces import ChannelFace
+from txbroker.channels.pending import Message
 from txbroker.channels.refusals import PASSING, amqp_error
 from txbroker.wire.messages import Refused, Send, Sent
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
 
 ENOUGH: Final = 256 * KIB
 """A request with so many bytes is sent at once."""
@@ -41,14 +41,6 @@ MOST: Final = 1024
 _DIVISIBLE: Final = frozenset({"QueueFull", "LimitExceeded", "MessageTooLarge", "InvalidFrame"})
 """Refusals of a request that others of its messages need not have."""
 _BAD_KEY: Final = "InvalidFrame"
-
-
-class Message(NamedTuple):
-    """A message as it was published."""
-
-    method: BasicPublish
-    properties: bytes
-    body: bytes
 
 
 class _Batch:
@@ -77,9 +69,11 @@ class _Batch:
 class Publishing:
     """Publishes for a channel. ``is_confirmed``: its client wants to know what became of each."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.is_confirmed = False
+        self.reply_address: Callable[[], str] = str
+        """Returns what the replies to what is published here are sent to, if its client consumes them."""
         self._batch: _Batch | None = None
         self._last_tag = 0
         self._unconfirmed_from = 1
@@ -145,7 +139,7 @@ class Publishing:
         """Return properties with the address of the channel's own consumer of replies, if that is meant."""
         if props.short_of(properties, spans, props.REPLY_TO) != REPLY_TO:
             return properties, spans
-        address = self._channel.consuming.reply_address
+        address = self.reply_address()
         if not address:
             raise AmqpError(Reply.PRECONDITION_FAILED, "fast reply consumer does not exist")
         properties = props.replaced(properties, spans, {props.REPLY_TO: short_text(address)})
@@ -173,7 +167,7 @@ class Publishing:
             batch = None
         if batch is None:
             batch = self._batch = _Batch(address, tag)
-            self._channel.connection.is_dirty(self._channel)
+            self._channel.is_dirty()
         batch.frames.append(frame)
         batch.size += len(frame)
         if batch.size >= ENOUGH or len(batch.frames) >= MOST:
@@ -203,7 +197,7 @@ class Publishing:
 
     def _refused(self, batch: _Batch, refused: Refused) -> None:
         if refused.error == "DiskFull":
-            self._channel.connection.blocking.refused()
+            self._channel.connection.refused_for_room()
         if len(batch.frames) > 1 and refused.error in _DIVISIBLE:
             for half in batch.halves():
                 self._send(half)

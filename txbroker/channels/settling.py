@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
@@ -19,15 +20,15 @@ from txbroker.amqp.methods import (
     BasicReject,
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.unacknowledged import Run, Unacknowledged
 from txbroker.wire.messages import CommitOffsets, GiveBack, Refused
 
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
-
 RETURNED_AT_ONCE: Final = 512
 """Most messages that are returned by one request: an attempt is counted for each, 3 ms in all."""
+ELSEWHERE: Final = 0
+"""The partition of deliveries that another session has taken over; no queue has it."""
 REJECTED: Final = "it was rejected"
 _LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
 """Refusals of acknowledgements of what is not there any more: the queue was deleted."""
@@ -36,13 +37,17 @@ _LOST: Final = frozenset({"DeliveryLost", "InvalidSetting", "UnknownQueue"})
 class Settling:
     """What a channel's client says of deliveries. ``deliveries`` are those of the channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelFace) -> None:
         self._channel = channel
         self.deliveries = Unacknowledged()
         self._finished: dict[int, OffsetSet] = {}
         self._returned: deque[tuple[int, int, int]] = deque()
         """(partition, first, end) of what is to be returned yet."""
         self._is_returning = False
+        self.on_settled: Callable[[Sequence[Run]], object] = _done
+        """Called with deliveries that were acknowledged or returned."""
+        self.leases: dict[int, bytes] = {}
+        """The leases of deliveries that have one, by tag."""
         self.handlers: dict[type, Any] = {
             BasicAck: self.ack,
             BasicNack: self.nack,
@@ -62,14 +67,16 @@ class Settling:
             return
         for run in runs:
             self.finish(run.partition, run.offset, run.offset + run.count)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
 
     def finish(self, partition: int, first: int, end: int) -> None:
         """Have messages of a queue finished at the end of the turn."""
+        if partition == ELSEWHERE:
+            return
         finished = self._finished.get(partition)
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
-            self._channel.connection.is_dirty(self._channel)
+            self._channel.is_dirty()
         elif end - finished.first >= MAX_SPAN or finished.end - first >= MAX_SPAN:
             self._finish(partition, self._finished.pop(partition))
             self.finish(partition, first, end)
@@ -90,18 +97,30 @@ class Settling:
         if not method.requeue:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
         runs = self.deliveries.take_all()
+        self._end_leases(runs)
         if isinstance(method, BasicRecover):
             self._channel.reply(BasicRecoverOk())
         self._channel.replies.then(lambda: self._return(runs, requeue=True))  # also in a transaction
 
+    def taken_over(self, tag: int) -> None:
+        """Note that another session has taken a delivery over: whatever is said of it here changes nothing."""
+        del self.leases[tag]
+        run = self.deliveries.take(tag)
+        if run is not None:
+            self.deliveries.put(Run(tag, 1, ELSEWHERE, 0, run.consumer))
+
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
+        found: list[Run] | None = None
         if multiple and not tag:
-            return self.deliveries.take_all()
-        if multiple and tag in self.deliveries:
-            return self.deliveries.take_up_to(tag)
-        if not multiple and (run := self.deliveries.take(tag)) is not None:
-            return [run]
+            found = self.deliveries.take_all()
+        elif multiple and tag in self.deliveries:
+            found = self.deliveries.take_up_to(tag)
+        elif not multiple and (run := self.deliveries.take(tag)) is not None:
+            found = [run]
+        if found is not None:
+            self._end_leases(found)
+            return found
         raise AmqpError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
     def _put_back(self, runs: list[Run], requeue: bool) -> None:
@@ -117,7 +136,13 @@ class Settling:
                 self.give_back(run)
             else:
                 self.reject_run(run)
-        self._channel.consuming.settled(runs)
+        self.on_settled(runs)
+
+    def _end_leases(self, runs: list[Run]) -> None:
+        for run in runs if self.leases else ():
+            for tag in range(run.tag, run.tag + run.count):
+                if (lease := self.leases.pop(tag, None)) is not None:
+                    self._channel.directory.end_lease(lease)
 
     # -- what the broker is told -------------------------------------------------------------------
 
@@ -149,6 +174,8 @@ class Settling:
 
     def reject_run(self, run: Run) -> None:
         """Have messages go to the dead letters."""
+        if run.partition == ELSEWHERE:
+            return
         for first in range(run.offset, run.offset + run.count, RETURNED_AT_ONCE):
             end = min(first + RETURNED_AT_ONCE, run.offset + run.count)
             attempts = self._channel.directory.attempts
@@ -160,6 +187,8 @@ class Settling:
 
     def give_back(self, run: Run, *, counted: bool = True) -> None:
         """Have messages delivered again, with an attempt counted for each: not all at once, if there are many."""
+        if run.partition == ELSEWHERE:
+            return
         if not counted:
             offsets = OffsetSet()
             offsets.add_range(run.offset, run.offset + run.count)
@@ -190,10 +219,13 @@ class Settling:
     def close(self) -> None:
         """Return everything: the channel has ended."""
         self.flush()
+        for lease in self.leases.values():
+            self._channel.directory.end_lease(lease)
+        self.leases.clear()
         transaction = self._channel.transaction
         for run in [*self.deliveries.take_all(), *(transaction.settled if transaction else ())]:
             self.give_back(run)
 
 
-def _done(answer: Any, data: memoryview) -> None:
+def _done(*_: object) -> None:
     """Nobody is told that an acknowledgement was taken."""

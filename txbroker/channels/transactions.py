@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_MESSAGES
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
 from journal.random_id import new_id
@@ -13,51 +12,24 @@ from journal.records.group_entries import GroupPositions, Settled
 from journal.records.queue_entries import QUEUE_GROUP, address_of
 from txbroker.amqp.methods import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from txbroker.amqp.reply_codes import AmqpError, Reply
-from txbroker.channels.publishing import Message
+from txbroker.channels.consuming import Consuming
+from txbroker.channels.faces import ChannelFace
+from txbroker.channels.pending import Message, Transaction
+from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
+from txbroker.channels.settling import ELSEWHERE, Settling
 from txbroker.channels.unacknowledged import Run
 from txbroker.wire.messages import Commit, Refused
-
-if TYPE_CHECKING:
-    from txbroker.channels.channel import Channel
-
-
-class Transaction:
-    """What a channel has said since its last commit or rollback."""
-
-    def __init__(self) -> None:
-        self.frames: list[tuple[int, bytes]] = []
-        """The number of an exchange, and a frame."""
-        self.mandatory: list[tuple[int, bytes, Message]] = []
-        self.acknowledged: list[Run] = []
-        self.returned: list[Run] = []
-        self.rejected: list[Run] = []
-        self._size = 0
-
-    def publish(self, exchange: int, frame: bytes, message: Message | None) -> None:
-        """Keep a message; raises AmqpError, RESOURCE_ERROR. One that is mandatory may have to come back."""
-        self._size += len(frame)
-        if self._size > MAX_REQUEST_DATA or len(self.frames) >= MAX_REQUEST_MESSAGES:
-            raise AmqpError(
-                Reply.RESOURCE_ERROR,
-                f"a transaction with more than {MAX_REQUEST_MESSAGES} messages or {MAX_REQUEST_DATA} bytes; nothing of "
-                "it was sent",
-            )
-        self.frames.append((exchange, frame))
-        if message is not None:
-            self.mandatory.append((exchange, frame, message))
-
-    @property
-    def settled(self) -> list[Run]:
-        """The deliveries of which it has said something."""
-        return [*self.acknowledged, *self.returned, *self.rejected]
 
 
 class Transacting:
     """The transactions of a channel."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(
+        self, channel: ChannelFace, publishing: Publishing, settling: Settling, consuming: Consuming
+    ) -> None:
         self._channel = channel
+        self._publishing, self._settling, self._consuming = publishing, settling, consuming
         self.handlers: dict[type, Any] = {
             TxSelect: self.select,
             TxCommit: self.commit,
@@ -67,7 +39,7 @@ class Transacting:
     def select(self, method: TxSelect) -> None:  # noqa: ARG002
         """Have a transaction from now on, always."""
         channel = self._channel
-        if channel.publishing.is_confirmed:
+        if self._publishing.is_confirmed:
             raise AmqpError(Reply.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
         channel.transaction = channel.transaction or Transaction()
         channel.reply(TxSelectOk())
@@ -105,24 +77,24 @@ class Transacting:
     def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
         channel = self._channel
         for message in () if channel.is_closed else unrouted:
-            channel.publishing.give_back(message)
+            self._publishing.give_back(message)
         for run in transaction.returned:
-            channel.settling.give_back(run)
+            self._settling.give_back(run)
         for run in transaction.rejected:
-            channel.settling.reject_run(run)
-        channel.consuming.settled(transaction.settled)
+            self._settling.reject_run(run)
+        self._consuming.settled(transaction.settled)
         channel.reply(TxCommitOk())
 
     def _refused(self, transaction: Transaction, refused: Refused) -> None:
         """End the channel; whatever was acknowledged in the transaction is delivered again."""
         for run in transaction.settled:
-            self._channel.settling.give_back(run)
+            self._settling.give_back(run)
         self._channel.fail(amqp_error(refused))
 
     def rollback(self, method: TxRollback) -> None:  # noqa: ARG002
         """Forget what was said: what was acknowledged is delivered to the channel's client still."""
         for run in self._begin_next().settled:
-            self._channel.settling.deliveries.put(run)
+            self._settling.deliveries.put(run)
         self._channel.reply(TxRollbackOk())
 
 
@@ -141,6 +113,8 @@ def _runs_of(frames: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, int]]
 def _settled_of(runs: Sequence[Run]) -> list[Settled]:
     found: dict[int, OffsetSet] = {}
     for run in runs:
+        if run.partition == ELSEWHERE:
+            continue
         found.setdefault(run.partition, OffsetSet()).add_range(run.offset, run.offset + run.count)
     return [
         Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))

@@ -13,7 +13,7 @@ from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, fa
 from txbroker.wire.messages import ExchangeInfo, QueueInfo
 
 QUEUE_COLUMNS: Final = (
-    "queue", "messages", "ready", "unacked", "held", "oldest", "waiting", "bytes",
+    "queue", "messages", "ready", "unacked", "held", "oldest", "consumers", "waiting", "bytes",
 )  # fmt: skip
 EXCHANGE_COLUMNS: Final = ("exchange", "kind", "published", "bindings", "internal")
 UNBOUND: Final = (
@@ -43,6 +43,7 @@ def queue_row(queue: QueueInfo) -> tuple[object, ...]:
         queue.unacknowledged,
         queue.held,
         age_text(queue.oldest) if queue.oldest >= 0 else None,
+        queue.consumers,
         queue.waiting,
         size_text(queue.bytes),
     )
@@ -60,7 +61,8 @@ def queue_facts(queue: QueueInfo) -> RenderableType:
             ("  held", queue.held),
             ("  later", later_in(queue)),
             ("oldest", f"{age_text(queue.oldest)} ago" if queue.oldest >= 0 else None),
-            ("waiting consumers", queue.waiting),
+            ("consumers", queue.consumers),
+            ("waiting requests", queue.waiting),
             ("bytes", size_text(queue.bytes)),
             *settings_facts(queue.settings),
         ]
@@ -80,6 +82,9 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
         ("dead letters", "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}"),
         ("expires", None if settings.expires is None else f"after {age_text(settings.expires)} without use"),
         ("exclusive", "to one session, which it ends with" if settings.exclusive else None),
+        ("auto-delete", "with its last consumer" if settings.auto_delete else None),
+        ("durable", None if settings.durable else "no, it ends with the broker's process"),
+        ("single active", "one consumer gets all messages until it ends" if settings.single_active else None),
     ]
 
 
@@ -101,6 +106,7 @@ def queue_json(queue: QueueInfo) -> dict[str, object]:
         "held": queue.held,
         "later": later_in(queue),
         "oldest": queue.oldest if queue.oldest >= 0 else None,
+        "consumers": queue.consumers,
         "waiting": queue.waiting,
         "bytes": queue.bytes,
     }
@@ -129,6 +135,7 @@ def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
             ("published", exchange.taken),
             ("internal", exchange.settings.internal),
             ("auto-delete", exchange.settings.auto_delete),
+            ("durable", exchange.settings.durable),
             ("alternate", _maybe_exchange(exchange.settings.alternate)),
         ]
     )
@@ -145,6 +152,7 @@ def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
         "internal": settings.internal,
         "auto_delete": settings.auto_delete,
         "alternate": settings.alternate,
+        "durable": settings.durable,
     }
 
 

@@ -105,6 +105,7 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "exchanges": _gauge("exchanges", "Exchanges, also those that are always there."),
     "queue_messages": _gauge("queues_messages", "Messages of all queues that are not acknowledged."),
     "queue_unacknowledged": _gauge("queues_unacknowledged_messages", "Those of them that sessions have."),
+    "queue_consumers": _gauge("queues_consumers", "Consumers of queues."),
     "queue_unrouted": _counter("queue_unrouted", "Messages that found no queue and were dropped."),
     "queue_expired": _counter("queue_expired", "Messages of queues that have expired."),
     "queue_dropped": _counter("queue_dropped", "Messages that were more than their queue may have."),

@@ -19,6 +19,7 @@ from zope.interface import implementer
 
 from txbroker.monitoring.exposition import CONTENT_TYPE
 from txbroker.monitoring.health import Health
+from txbroker.monitoring.management import Management
 
 MAX_CONNECTIONS: Final = 64
 """Connections of one endpoint at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
@@ -127,31 +128,32 @@ class Answer(Resource):
         return f"{text}\n".encode()
 
 
-class Metrics(Resource):
-    """The page of all metrics, made while the peer reads it."""
+class Made(Resource):
+    """A page that is made while the peer reads it: ``make()`` returns its status and its pieces."""
 
     isLeaf = True
 
-    def __init__(self, families: Callable[[], Iterator[str]], clock: IReactorTime) -> None:
+    def __init__(self, kind: str, make: Callable[[], tuple[int, Iterator[str]]], clock: IReactorTime) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._families = families
-        self._clock = clock
+        self._kind, self._make, self._clock = kind, make, clock
 
     def render_GET(self, request: Request) -> int:
         """Begin an answer that goes on in further turns."""
-        _set_headers(request)
-        Pieces(request, self._families(), self._clock).begin()
+        Pieces(request, self._begun(request), self._clock).begin()
         return NOT_DONE_YET
 
     def render_HEAD(self, request: Request) -> bytes:
         """Answer without making the page."""
-        _set_headers(request)
+        self._begun(request)
         return b""
 
-
-def _set_headers(request: Request) -> None:
-    request.setHeader(b"content-type", CONTENT_TYPE.encode())
-    request.setHeader(b"cache-control", b"no-store")
+    def _begun(self, request: Request) -> Iterator[str]:
+        """Set status and headers; return the pieces."""
+        status, pieces = self._make()
+        request.setResponseCode(status)
+        request.setHeader(b"content-type", self._kind.encode())
+        request.setHeader(b"cache-control", b"no-store")
+        return pieces
 
 
 @implementer(IPushProducer)
@@ -214,36 +216,53 @@ class Pieces:
 
 
 class Pages(Resource):
-    """The pages: metrics for who shows the token, if there is one. ``/livez`` and ``/readyz`` say nothing that is
-    secret, and probes cannot show one.
+    """The pages: metrics, and what RabbitMQ's management API says of queues, for who shows the token, if there is one.
+    ``/livez`` and ``/readyz`` say nothing that is secret, and probes cannot show one.
     """
 
     def __init__(
-        self, health: Health, families: Callable[[], Iterator[str]], clock: IReactorTime, token: bytes = b""
+        self,
+        health: Health,
+        families: Callable[[], Iterator[str]],
+        management: Management,
+        clock: IReactorTime,
+        token: bytes = b"",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.token = token
+        self._management, self._clock = management, clock
         self._pages = {
             b"livez": Answer(lambda: (200, "alive")),
             b"readyz": Answer(lambda: (200 if health.is_ready else 503, health.sentence)),
-            b"metrics": Metrics(families, clock),
+            b"metrics": Made(CONTENT_TYPE, lambda: (200, families()), clock),
         }
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """Return a page by its name."""
-        page = self._pages.get(path)
-        if page is None or request.postpath:
-            return Answer(lambda: (404, "there are /livez, /readyz and /metrics"))
-        if path == b"metrics" and self.token and not self._is_shown(request):
+        parts = [each.decode(errors="replace") for each in request.postpath or ()]
+        page = self._pages.get(path) if path != b"api" else self._api(parts)
+        if page is None or (parts and path != b"api"):
+            return Answer(lambda: (404, "there are /livez, /readyz, /metrics, /api/overview and /api/queues"))
+        if path in (b"metrics", b"api") and self.token and not self._is_shown(request):
             return _refusal(request)
         return page
 
+    def _api(self, parts: list[str]) -> Resource:
+        return Made("application/json", lambda: self._management.answer(parts), self._clock)
+
     def _is_shown(self, request: Request) -> bool:
+        """Return whether the token is shown: as such, or as the password of any user, as RabbitMQ's watchers can."""
         shown = request.getHeader(b"authorization") or b""
         kind, _, token = shown.partition(b" ")
-        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token)
+        if kind.lower() == b"basic":
+            token = request.getPassword()
+        elif kind.lower() != b"bearer":
+            return False
+        return hmac.compare_digest(token.strip(), self.token)
 
 
 def _refusal(request: Request) -> Resource:
     request.setHeader(b"www-authenticate", b'Bearer realm="txbroker"')
-    return Answer(lambda: (401, "this page is for who shows the bearer token (http_token_file)"))
+    return Answer(
+        lambda: (401, "this page is for who shows the token (http_token_file), as a bearer or as a password")
+    )

@@ -289,6 +289,14 @@ class QueueDeliveries:
         self._let_go(holder, back)
         self._make_ready(back)
 
+    def hand_over(self, holder: int, other: int, offset: int) -> bool:
+        """Give another holder a message that a holder has; return whether that has it."""
+        if offset not in self.delivered.get(holder, _NONE):
+            return False
+        self._let_go(holder, range_of(offset, offset + 1))
+        self.delivered.setdefault(other, OffsetSet()).add(offset)
+        return True
+
     def settled(self, holder: int, unfinished: Iterable[tuple[int, int]], now: int) -> None:
         """Note that a holder has returned messages, by a record: (offset, when it is due)."""
         for offset, due in unfinished:

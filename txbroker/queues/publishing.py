@@ -121,7 +121,9 @@ class Publishing:
 
     def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
         key, headers, expires = _read(attribute)
-        found = self._fold.route(exchange, key, headers)
+        found, over = self._fold.route(exchange, key, headers), self._deliveries.over
+        if over:
+            found = [each for each in found if each not in over]
         if not found and mandatory:
             raise _unroutable(exchange, key)
         if expires:

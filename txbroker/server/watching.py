@@ -9,10 +9,12 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, maybeDeferred
 from twisted.logger import Logger
 
+from txbroker.broker.broker import Broker
 from txbroker.errors import InvalidSetting
 from txbroker.monitoring import audit_metrics, broker_metrics, certificate_metrics, process_metrics
 from txbroker.monitoring.exposition import COUNTER, Metric
 from txbroker.monitoring.health import Health
+from txbroker.monitoring.management import Management
 from txbroker.monitoring.site import Listener, Pages
 from txbroker.secret_modes import excess
 from txbroker.server.broker_audit import BrokerAudit
@@ -71,7 +73,8 @@ class Watching:
         if not settings.http:
             return
         token = read_token(settings.http_token_file)
-        self._pages = Pages(self.health, self._families, self._reactor, token)
+        management = Management(self._served_broker, self._reactor.seconds)
+        self._pages = Pages(self.health, self._families, management, self._reactor, token)
         for description in settings.http:
             listener = Listener(self._pages, self._reactor)
             self._listeners.append(listener)
@@ -99,6 +102,9 @@ class Watching:
         for listener in self._listeners:
             listener.close()
         return DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
+
+    def _served_broker(self) -> Broker | None:
+        return None if self.serving is None else self.serving.broker
 
     def _families(self) -> Iterator[str]:
         yield broker_metrics.READY.only(self.health.is_ready)

@@ -29,7 +29,7 @@ from txbroker.wire.answers import (
     TransactionShown,
 )
 from txbroker.wire.login import Challenge, Offered, Welcome
-from txbroker.wire.queues import Counted, ExchangeDeclared, Exchanges, QueueDeclared, Queues, Taken
+from txbroker.wire.queues import Counted, ExchangeDeclared, Exchanges, QueueDeclared, Queues, Taken, TakenOver
 from txbroker.wire.schedule import ScheduledList, ScheduledStates, ScheduleTold
 from txbroker.wire.sessions import Sessions
 from txbroker.wire.streams import StreamHeld, Streams
@@ -74,6 +74,7 @@ AnyAnswer = (
     | Counted
     | ExchangeDeclared
     | Taken
+    | TakenOver
     | Queues
     | Exchanges
 )

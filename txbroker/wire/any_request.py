@@ -26,6 +26,7 @@ from txbroker.wire.queues import (
     PurgeQueue,
     StopConsuming,
     TakeMessages,
+    TakeOver,
     Unbind,
 )
 from txbroker.wire.requests import (
@@ -144,4 +145,5 @@ AnyRequest = (
     | ListExchanges
     | Consume
     | StopConsuming
+    | TakeOver
 )

@@ -169,6 +169,16 @@ class StopConsuming(Request, frozen=True, tag=74):
     consumer: int
 
 
+class TakeOver(Request, frozen=True, tag=75):
+    """Take a delivery over from the session that has it, by its lease. Answered by :class:`TakenOver`.
+
+    It is this session's then, as if it had taken it; the other cannot acknowledge or return it any more. Refused with
+    DeliveryLost if it has come to its end, and with AccessDenied if the sessions have different principals.
+    """
+
+    lease: bytes
+
+
 class QueueDeclared(Answer, frozen=True, tag=103):
     """Answers :class:`DeclareQueue`: the number of the queue's partition, how many messages are ready with those that
     were accepted before the request, and how many consumers it has.
@@ -202,6 +212,15 @@ class Taken(Answer, frozen=True, tag=106):
     runs: list[tuple[int, int]] = []  # noqa: RUF012  (a struct's)
     attempts: list[tuple[int, int]] = []  # noqa: RUF012
     redelivered: list[tuple[int, int]] = []  # noqa: RUF012
+
+
+class TakenOver(Answer, frozen=True, tag=109):
+    """Answers :class:`TakeOver`: where the message is, how often it was returned, and the name of its queue."""
+
+    partition: int
+    offset: int
+    attempts: int
+    queue: str
 
 
 class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -66,6 +66,7 @@ def test_consumers_are_counted_where_queues_are_declared_and_listed():
     consume(scene.other, queue, 1)
     assert scene.info().consumers == 3
     assert scene.peer.ask(messages.DeclareQueue, "q").consumers == 3
+    assert scene.room.broker.queues.gauges()["queue_consumers"] == 3
     stop(scene.peer, 2)
     scene.other.leave()
     assert scene.info().consumers == 1
@@ -259,11 +260,10 @@ def test_who_cannot_be_served_now_has_no_share():
     queue = scene.queue()
     third = scene.room.peer("10.0.0.3:7")
     waits = [wait(peer, queue) for peer in (scene.peer, scene.other, third)]
-    scene.peer.session.congested = True
-    scene.publish("q", b"0", b"1")
-    assert [given(scene.other, waits[1]), given(third, waits[2])] == [[b"0"], [b"1"]]
-    assert given(scene.peer, waits[0]) is None
-    scene.peer.session.congested = False
+    scene.other.session.congested = True
+    scene.publish("q", b"0", b"1", b"2")
+    assert [given(scene.peer, waits[0]), given(third, waits[2])] == [[b"0", b"1"], [b"2"]]
+    assert given(scene.other, waits[1]) is None
 
 
 def test_who_comes_while_others_cannot_be_served_is_served():
@@ -289,6 +289,27 @@ def test_those_of_a_higher_priority_are_served_first():
     scene.publish("q", *[b"%d" % number for number in range(5)])
     assert (given(scene.peer, waits[3]), given(scene.peer, waits[0])) == ([b"0", b"1"], [b"2", b"3"])
     assert given(scene.peer, waits[1]) == [b"4"]
+
+
+def test_shares_are_those_of_one_priority():
+    scene = Scene()
+    queue = scene.queue()
+    for number, priority in ((1, 9), (2, 0), (3, 0)):
+        consume(scene.peer, queue, number, priority=priority)
+    waits = [wait(scene.peer, queue, number, 2 if number == 1 else 9) for number in (1, 2, 3)]
+    scene.publish("q", *[b"%d" % number for number in range(6)])
+    assert [given(scene.peer, each) for each in waits] == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
+
+
+def test_who_comes_with_a_higher_priority_does_not_wait_for_those_who_are_served_later():
+    scene = Scene()
+    queue = scene.queue()
+    consume(scene.peer, queue, priority=1)
+    low = [wait(scene.other, queue, most=1) for _ in range(takes.SERVED_AT_ONCE + 1)]
+    scene.publish("q", *[b"x"] * (takes.SERVED_AT_ONCE + 1))
+    assert given(scene.other, low[-1]) is None, "that is for a later turn"
+    assert scene.taken(queue, peer=scene.other) == []
+    assert scene.taken(queue, consumer=1) == [b"x"]
 
 
 def test_what_was_left_without_messages_waits_on_before_those_of_its_priority():
@@ -359,6 +380,16 @@ def test_the_next_active_consumer_is_the_first_of_the_highest_priority():
     assert given(scene.peer, waits[4]) == [b"1"]
 
 
+def test_what_rests_for_a_consumer_is_answered_before_its_end():
+    scene = Scene()
+    queue = scene.queue(single_active=True)
+    for number in (1, 2):
+        consume(scene.peer, queue, number)
+    waits = wait(scene.peer, queue, 2)
+    stop(scene.peer, 2)
+    assert given(scene.peer, waits) == []
+
+
 def test_the_next_consumer_is_active_after_the_end_of_a_session():
     scene = Scene()
     queue = scene.queue(single_active=True)
@@ -377,10 +408,11 @@ def test_takes_without_a_consumer_are_served_beside_the_active_one():
     for peer in (scene.peer, scene.other):
         consume(peer, queue)
     rests = wait(scene.other, queue, 1)
-    scene.publish("q", b"0")
-    assert scene.taken(queue, peer=scene.other) == [b"0"]
+    scene.publish("q", b"0", b"1")
+    assert scene.taken(queue, 1, peer=scene.other) == [b"0"]
     assert given(scene.other, rests) is None
     assert scene.taken(queue, peer=scene.other, consumer=1) == [], "it is not the active one"
+    assert scene.taken(queue, peer=scene.other) == [b"1"]
 
 
 def test_a_consumer_that_rests_waits_no_longer_than_it_said():

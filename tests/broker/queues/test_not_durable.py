@@ -81,8 +81,12 @@ def test_an_exchange_that_goes_with_its_last_binding_goes_with_a_queue_that_is_n
     scene.queue(durable=False)
     scene.exchange("e", ExchangeKind.FANOUT, auto_delete=True)
     scene.bind("e", "", "q")
+    scene.exchange("f", ExchangeKind.FANOUT, auto_delete=True)
+    scene.exchange("g", ExchangeKind.FANOUT, durable=False)
+    scene.bind("f", "", "g", to_exchange=True)
     scene.restart()
     assert names(scene) == ([], [])
+    assert scene.room.broker.queues.takes.deliveries.over == set()
 
 
 def test_a_prepared_transaction_keeps_its_queue_of_which_nothing_is_delivered():
@@ -139,5 +143,36 @@ def test_nothing_expires_into_another_queue_from_one_that_is_over():
     scene.room.broker.dead_letters.try_again()
     scene.room.engine.sync()
     assert scene.taken(dead) == []
-    scene.publish("q", b"c", to=SELF_OR_NOWHERE)
-    assert scene.info("dead").messages == 0
+
+
+def test_what_a_transaction_returns_to_a_queue_that_is_over_dies_into_no_other():
+    scene = Scene()
+    queue = scene.queue(durable=False, delivery_limit=0, dead_letter_exchange="", dead_letter_key="dead")
+    dead = scene.queue("dead")
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 0))
+    scene.restart()
+    assert isinstance(scene.peer.ask(messages.Rollback, xid=XID), messages.Done)
+    for _ in range(3):
+        scene.room.timers.advance(0.01)
+        scene.room.broker.dead_letters.try_again()
+        scene.room.engine.sync()
+    assert scene.taken(dead) == []
+
+
+def test_nothing_is_sent_to_a_queue_that_is_over():
+    scene = Scene()
+    queue, other = scene.queue(durable=False), scene.queue("other")
+    to = scene.exchange("e", ExchangeKind.FANOUT)
+    for name in ("q", "other"):
+        scene.bind("e", "", name)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 0))
+    scene.restart()
+    refused(scene.publish("q", b"b"), "Unroutable")
+    scene.publish("q", b"b", to=SELF_OR_NOWHERE)
+    scene.publish("", b"c", to=to)
+    assert scene.taken(other) == [b"c"]
+    assert scene.counts() == (1, 0, 0, 1)

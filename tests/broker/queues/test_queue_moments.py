@@ -248,7 +248,7 @@ def test_a_death_is_told_with_its_time_and_not_with_that_of_the_first_return():
     scene.give_up(queue, 0, dead=True)
     answer = scene.take(dead)
     [letter] = frame.decode_run(scene.peer.data[scene.peer.answers.index(answer)])
-    [(_, _, _, first)] = msgspec.json.decode(letter.header(DEATHS))
+    [(_, _, _, first, *_)] = msgspec.json.decode(letter.header(DEATHS))
     assert first == scene.room.clock.wall()
 
 

@@ -189,6 +189,10 @@ class Consumers:
         """Return how many consumers a queue has."""
         return len(self._at.get(partition, ()))
 
+    def count_all(self) -> int:
+        """Return how many consumers all queues have."""
+        return sum(map(len, self._at.values()))
+
     def count_of(self, session: Session) -> int:
         """Return how many consumers a session has."""
         return len(self._of_session.get(session.number, ()))

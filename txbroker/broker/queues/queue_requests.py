@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -18,6 +18,7 @@ from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
+from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import disk_full
@@ -82,12 +83,14 @@ class Queueing:
         publishing: Publishing,
         takes: Takes,
         settler: Settler,
+        leases: Leases,
         stepwise: Stepwise,
     ) -> None:
         self._engine, self._fold = engine, fold
         self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
+        self.leases = leases
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
         self.is_open: Callable[[int], bool] = bool
@@ -106,6 +109,7 @@ class Queueing:
             ListExchanges: self.list_exchanges,
             **takes.handlers,
             **takes.consumers.handlers,
+            **leases.handlers,
         }
         """The commands, each with its meaning."""
         self._consumers.check_owner = takes.check_owner = self.check_owner
@@ -314,6 +318,7 @@ class Queueing:
     def session_ended(self, session: Session) -> None:
         """End the consumers of a session that has ended, and delete its exclusive queues."""
         self._consumers.session_ended(session)
+        self.leases.session_ended(session)
         for partition in [each for each, owner in self._owners.items() if owner == session.number]:
             self._end(self._fold.by_partition[partition], "its session has ended")
 
@@ -413,7 +418,7 @@ class Queueing:
     def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
         """List queues."""
         names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
-        found = [self._info(self.declarations.queue(name)) for name in names]
+        found = [self.info(self.declarations.queue(name)) for name in names]
         is_filtered = command.names is None and session.rights is not None
         return Queues(command.correlation, found, following, is_filtered)
 
@@ -431,7 +436,8 @@ class Queueing:
         found = list(described(kind, behind, session.rights))
         return found[:limit], found[limit - 1] if len(found) > limit else None
 
-    def _info(self, queue: DeclaredQueue) -> QueueInfo:
+    def info(self, queue: DeclaredQueue) -> QueueInfo:
+        """Return what there is to say of a queue."""
         state, now = self._deliveries.of(queue), self._engine.now()
         oldest = -1
         if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
@@ -464,6 +470,18 @@ class Queueing:
         """Return the names of all queues."""
         return self._fold.queues
 
+    def partitions(self) -> Set[int]:
+        """Return the partitions of all queues."""
+        return self._fold.by_partition.keys()
+
+    def known(self, name: str) -> DeclaredQueue | None:
+        """Return a queue, if it is there."""
+        return self._fold.queues.get(name)
+
+    def published(self, queue: DeclaredQueue) -> int:
+        """Return how many messages were ever put into a queue."""
+        return self._deliveries.of(queue).store.high_watermark
+
     def counts(self, name: str) -> tuple[int, int] | None:
         """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
         queue = self._fold.queues.get(name)
@@ -480,6 +498,7 @@ class Queueing:
             "exchanges": len(self._fold.exchanges),
             "queue_messages": sum(each.left for each in states),
             "queue_unacknowledged": sum(each.unacknowledged for each in states),
+            "queue_consumers": self._consumers.count_all(),
             "queue_unrouted": self.publishing.unrouted,
             "queue_expired": self.takes.removals.expired,
             "queue_dropped": self.takes.removals.dropped,

@@ -91,33 +91,37 @@ class Takes:
             return  # it waited in line, and its session has ended
         wait = min(command.max_wait, self._max_wait)
         waiting = Waiting(session, command, state.used_at + wait, consumer)
-        gets, is_busy = self.consumers.gets(consumer), session.making >= MOST_AT_ONCE
-        line = self._lines.get(command.partition)
-        is_first = gets and (line is None or not line.is_before(waiting.priority))
-        if is_first and not is_busy and self._give(state, waiting, command.most):
-            self.removals.taken(state)
+        if self._takes_now(state, waiting):
             return
         if wait <= 0:
             # Who has sent a message and asks for one must not hear that there is none.
             self._engine.when_forced(self._take_forced, waiting)
             return
         self._check_room(session)
+        gets = self.consumers.gets(consumer)
         self._lines.setdefault(command.partition, TakeLine()).append(waiting, rests=not gets)
         self._wait(state, waiting)
-        if is_busy and gets:
+        if session.making >= MOST_AT_ONCE and gets:
             self._serve_on(command.partition, PAUSE)
+
+    def _takes_now(self, state: QueueDeliveries, waiting: Waiting) -> bool:
+        """Give a request what is ready, unless others come before it; return whether it got something."""
+        line = self._lines.get(waiting.command.partition)
+        is_first = line is None or not line.is_before(waiting.priority)
+        if not (is_first and self.consumers.gets(waiting.consumer)):
+            return False
+        is_busy = waiting.session.making >= MOST_AT_ONCE
+        if is_busy or not self._give(state, waiting, waiting.command.most):
+            return False
+        self.removals.taken(state)
+        return True
 
     def _take_forced(self, waiting: Waiting) -> None:
         """Answer a request that does not wait, now that everything that was accepted before it is there."""
         session, command = waiting.session, waiting.command
         state = self.deliveries.at(command.partition)
-        if state is not None and session.state is not SessionState.CLOSED:
-            line = self._lines.get(command.partition)
-            is_first = line is None or not line.is_before(waiting.priority)
-            if is_first and session.making < MOST_AT_ONCE and self._give(state, waiting, command.most):
-                self.removals.taken(state)
-                return
-        self._answers.put(session, encode(Taken(command.correlation, command.partition)))
+        if state is None or session.state is SessionState.CLOSED or not self._takes_now(state, waiting):
+            self._answers.put(session, encode(Taken(command.correlation, command.partition)))
 
     def _check_room(self, session: Session) -> None:
         count, most = self._of_session.get(session.number, 0), self._most_waiting(session)

@@ -12,6 +12,7 @@ from txbroker.broker.fetches.stepwise_answers import Stepwise
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.queues.consumers import Consumers
 from txbroker.broker.queues.giving import Giving
+from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.queue_requests import Queueing
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
@@ -52,7 +53,8 @@ def queueing(
     )  # fmt: skip
     declarations = Declarations(engine, fold, groups, settings.max_queues, random)
     publishing = Publishing(engine, fold, deliveries)
-    found = Queueing(engine, fold, declarations, publishing, takes, settler, stepwise)
+    leases = Leases(deliveries, random)
+    found = Queueing(engine, fold, declarations, publishing, takes, settler, leases, stepwise)
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
     return found

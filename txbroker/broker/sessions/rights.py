@@ -82,6 +82,7 @@ from txbroker.wire.messages import (
     StopConsuming,
     SwitchAccess,
     TakeMessages,
+    TakeOver,
     Timed,
     Unbind,
     UnpinFiles,
@@ -282,11 +283,13 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     GiveBack: (Need(_READ, _QUEUE, things.queue_of_partition),),
     Consume: (Need(_READ, _QUEUE, things.queue_of_partition),),
     StopConsuming: (),
+    TakeOver: (),
     ListQueues: (Need(_DESCRIBE, _QUEUE, things.listed_queues),),
     ListExchanges: (Need(_DESCRIBE, _EXCHANGE, things.listed_queues),),
 }  # fmt: skip
 """What each request needs. ``Timed`` needs what the request in it does; ``Cancel`` ends a fetch of its own session, and
-``StopConsuming`` a consumer of it.
+``StopConsuming`` a consumer of it. ``TakeOver`` needs a lease, which only those are shown who may take messages of the
+queue; its handler wants the same principal.
 
 What is sent to the schedule, taken back or shown of it is judged by the topics of these messages, which only its
 handlers know (:mod:`txbroker.broker.schedule.scheduling`).

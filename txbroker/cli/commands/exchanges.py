@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from rich.console import Group as Stack
 
@@ -75,14 +77,17 @@ def show(invocation: Invocation, name: str) -> None:
 @click.option("--internal", is_flag=True, help="It takes messages from other exchanges alone.")
 @click.option("--auto-delete", is_flag=True, help="It is deleted with the last of its bindings.")
 @click.option("--alternate", metavar="NAME", help="The exchange that gets what this one finds no way for.")
+@click.option(
+    "--durable/--no-durable",
+    default=True,
+    help="Whether it outlives the broker's process: else the next start deletes it. Default: it does.",
+)
 @pass_invocation
-def declare(
-    invocation: Invocation, name: str, kind: str, internal: bool, auto_delete: bool, alternate: str | None
-) -> None:
+def declare(invocation: Invocation, /, name: str, kind: str, **given: Any) -> None:
     """Have an exchange of that NAME: it is made if there is none. One of another kind is refused."""
-    settings = ExchangeSettings(KINDS[kind], internal, auto_delete, alternate)
+    settings = ExchangeSettings(KINDS[kind], **given)
     with invocation.connect() as broker:
-        broker.declare_exchange(name, kind, internal=internal, auto_delete=auto_delete, alternate=alternate)
+        broker.declare_exchange(name, kind, **given)
     emit(
         invocation.as_json,
         {"declared": name, "settings": exchange_settings_json(settings)},

@@ -150,6 +150,15 @@ def show(invocation: Invocation, name: str) -> None:
     type=Parsed("duration", pause),
     help="The queue is deleted when nobody has used it for so long. Default: never.",
 )
+@click.option("--auto-delete", is_flag=True, help="It is deleted with its last consumer.")
+@click.option(
+    "--durable/--no-durable",
+    default=True,
+    help="Whether it outlives the broker's process: else the next start deletes it. Default: it does.",
+)
+@click.option(
+    "--single-active", is_flag=True, help="One consumer gets all messages until it ends, then the next one."
+)
 @pass_invocation
 def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     """Have a queue of that NAME: it is made if there is none. One with other settings is refused."""
@@ -168,7 +177,11 @@ def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
 @queues.command(short_help="Delete the queue NAME with its messages.")
 @click.argument("name")
 @click.option("--if-empty", is_flag=True, help="Only if it has no messages.")
-@click.option("--if-unused", is_flag=True, help="Only if nobody waits for its messages, or has some.")
+@click.option(
+    "--if-unused",
+    is_flag=True,
+    help="Only if it has no consumer, and nobody waits for its messages, or has some.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_invocation
 def delete(invocation: Invocation, name: str, if_empty: bool, if_unused: bool, yes: bool) -> None:

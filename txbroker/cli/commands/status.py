@@ -50,6 +50,7 @@ GROUPS: Final = {
         "exchanges",
         "queue_messages",
         "queue_unacknowledged",
+        "queue_consumers",
         "queue_unrouted",
         "queue_expired",
         "queue_dropped",

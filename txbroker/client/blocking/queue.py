@@ -24,8 +24,9 @@ from txbroker.errors import Misuse
 class Queue(ClientQueue):
     """A queue that is read: iterate, or :meth:`get`. It is a context manager, which closes it.
 
-    It is for one thread at a time. Iteration ends when it is closed. What was taken and is neither acknowledged nor
-    returned is given to others when it is closed.
+    Who iterates is a consumer of the queue until it is closed: the queue is in use, and goes with its last consumer if
+    it was declared so. It is for one thread at a time. Iteration ends when it is closed. What was taken and is neither
+    acknowledged nor returned is given to others when it is closed.
     """
 
     def __init__(self, connection: Any, core: QueueReader) -> None:
@@ -65,6 +66,7 @@ class Queue(ClientQueue):
         return delivery.one()  # nothing may come between this line and the caller
 
     def __iter__(self) -> Iterator[Message]:
+        self._core.consume()
         while not self.closed and (message := self._next(math.inf)) is not None:
             yield message
 
@@ -114,6 +116,12 @@ class QueueUse:
         )
         return receipt
 
-    def queue(self: Any, name: str, prefetch: int = 1) -> Queue:
-        """Return a queue for reading. Up to ``prefetch`` messages are taken from the broker at a time."""
-        return Queue(self, QueueReader(self.core, name, prefetch))
+    def queue(
+        self: Any, name: str, prefetch: int = 1, *, priority: int = 0, exclusive: bool = False
+    ) -> Queue:
+        """Return a queue for reading. Up to ``prefetch`` messages are taken from the broker at a time.
+
+        While several wait, those of a higher ``priority`` are served first. One that is ``exclusive`` is the only
+        consumer of its queue, else QueueInUse is raised. With either, ``get`` makes it a consumer, too.
+        """
+        return Queue(self, QueueReader(self.core, name, prefetch, priority, exclusive))

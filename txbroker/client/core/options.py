@@ -90,8 +90,9 @@ RULES: dict[type[Request], Lost] = {
     commands.Unbind: Lost.REPEAT,
     commands.TakeMessages: Lost.READ,  # what was taken went back with the session
     commands.GiveBack: Lost.ASK,  # never of a call
-    commands.Consume: Lost.ASK,  # its session's
-    commands.StopConsuming: Lost.ASK,  # it has ended with its session
+    commands.Consume: Lost.REPEAT,  # in the new session: it has ended with the old one
+    commands.StopConsuming: Lost.ASK,  # never of a call: it has ended with its session
+    commands.TakeOver: Lost.REPEAT,  # what the first one took went back with the session: refused
     commands.ListQueues: Lost.READ,
     commands.ListExchanges: Lost.READ,
     commands.CheckAccess: Lost.READ,

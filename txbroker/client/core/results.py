@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -53,6 +53,15 @@ class Receipt(NamedTuple):
     durability: Durability = Durability.FORCED
     id: bytes | None = None
     scheduled: ScheduledId | None = None
+
+
+QUEUE_PREFIX: Final = "queue:"
+"""What stands before the name of a queue where a message names its topic, whose own name has no colon."""
+
+
+def topic_of_queue(queue: str) -> str:
+    """Return what messages of a queue have as their topic."""
+    return f"{QUEUE_PREFIX}{queue}"
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

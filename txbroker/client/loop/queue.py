@@ -21,7 +21,8 @@ from txbroker.client.queues.queue_reader import QueueReader
 class LoopQueue(ClientQueue):
     """A queue that is read: :meth:`get`, or ``async for``. It is an async context manager, which closes it.
 
-    What was taken and is neither acknowledged nor returned is given to others when it is closed.
+    Who iterates is a consumer of the queue until it is closed; see the blocking client's. What was taken and is neither
+    acknowledged nor returned is given to others when it is closed.
     """
 
     _connection: Any
@@ -49,6 +50,7 @@ class LoopQueue(ClientQueue):
     async def __anext__(self) -> Message:
         if self.closed:
             raise StopAsyncIteration
+        self._core.consume()
         found: Message | None = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
         if found is None:
             raise StopAsyncIteration
@@ -85,6 +87,8 @@ class LoopQueueUse:
         )
         return found
 
-    def queue(self: Any, name: str, prefetch: int = 1) -> LoopQueue:
-        """Return a queue for reading. Up to ``prefetch`` messages are taken from the broker at a time."""
-        return LoopQueue(self, QueueReader(self.core, name, prefetch))
+    def queue(
+        self: Any, name: str, prefetch: int = 1, *, priority: int = 0, exclusive: bool = False
+    ) -> LoopQueue:
+        """Return a queue for reading; see the blocking client's."""
+        return LoopQueue(self, QueueReader(self.core, name, prefetch, priority, exclusive))

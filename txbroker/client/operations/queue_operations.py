@@ -19,7 +19,7 @@ from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
-from txbroker.client.core.results import Listed, listed
+from txbroker.client.core.results import Listed, Message, listed, topic_of_queue
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
     Counted,
@@ -30,6 +30,7 @@ from txbroker.wire.messages import (
     QueueDeclared,
     QueueInfo,
     Queues,
+    TakenOver,
 )
 
 T = TypeVar("T")
@@ -55,6 +56,9 @@ class QueueOperations:
         overflow: str = "drop-head",
         expires: After | None = None,
         exclusive: bool = False,
+        auto_delete: bool = False,
+        durable: bool = True,
+        single_active: bool = False,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -63,7 +67,9 @@ class QueueOperations:
         those that are more than ``max_length`` and could be got; with the ``overflow`` "reject-publish" further ones
         are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
         end. An ``exclusive`` queue is for this session alone, and is deleted after its end, so also when the connection
-        is lost. Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        is lost. One with ``auto_delete`` is deleted with its last consumer, one that is not ``durable`` at the broker's
+        next start. With ``single_active`` one consumer gets all messages until it ends, then the next one. Raises
+        DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -74,6 +80,9 @@ class QueueOperations:
             _one_of("overflow", overflow, OVERFLOWS),
             _maybe(time_span, "expires", expires),
             truth("exclusive", exclusive, NOTHING_CHANGED),
+            truth("auto_delete", auto_delete, NOTHING_CHANGED),
+            truth("durable", durable, NOTHING_CHANGED),
+            truth("single_active", single_active, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
@@ -112,6 +121,29 @@ class QueueOperations:
         return (await self.core.request(request, Counted)).messages
 
     @client_method
+    async def take_over(self, lease: str) -> Message:
+        """Take a delivery over from the session that has it, by the lease that came with it; return what acknowledges
+        it.
+
+        The message has no value, key or headers: who has the lease has those. It is this session's then: acknowledge
+        it, in a transaction or alone; with the end of the connection it is returned to its queue. Raises DeliveryLost
+        if it has been acknowledged or returned since, or taken over by others; AccessDenied if the sessions have
+        different principals.
+        """
+        core = self.core
+        try:
+            shown = bytes.fromhex(text("lease", lease, NOTHING_CHANGED))
+        except ValueError:
+            raise errors.WrongValue(
+                f"lease is {lease[:40]!r}, which is none: it is hexadecimal digits; {NOTHING_CHANGED}"
+            ) from None
+        found = await core.request(commands.TakeOver(core.correlation(), shown), TakenOver)
+        return Message(
+            topic_of_queue(found.queue), found.partition, found.offset, 0, None, None,
+            attempts=found.attempts, generation=core.session, redelivered=found.attempts > 0,
+        )  # fmt: skip
+
+    @client_method
     async def declare_exchange(
         self,
         name: str,
@@ -120,17 +152,20 @@ class QueueOperations:
         internal: bool = False,
         auto_delete: bool = False,
         alternate: str | None = None,
+        durable: bool = True,
     ) -> None:
         """Have an exchange of that name, of a kind: "direct", "fanout", "topic" or "headers".
 
         An ``internal`` one takes messages from other exchanges alone; one with ``auto_delete`` is deleted with the last
-        of its bindings. What it finds no way for goes to the exchange ``alternate``. Raises as :meth:`declare_queue`.
+        of its bindings, one that is not ``durable`` at the broker's next start. What it finds no way for goes to the
+        exchange ``alternate``. Raises as :meth:`declare_queue`.
         """
         settings = ExchangeSettings(
             _one_of("kind", kind, KINDS),
             truth("internal", internal, NOTHING_CHANGED),
             truth("auto_delete", auto_delete, NOTHING_CHANGED),
             _maybe(text, "alternate", alternate),
+            truth("durable", durable, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         request = commands.DeclareExchange(self.core.correlation(), name, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from journal.arguments import NOTHING_SENT, text
@@ -46,3 +47,10 @@ class Publishes:
         """
         given = expiring(headers, ttl)
         return self.send(target_of(exchange, mandatory), value, key_of(key), given, id=id, tags=tags)
+
+    def celery(self, app: Any) -> Any:
+        """Return what sends tasks of a Celery application with this: ``send_task`` and ``apply_async``, see
+        :class:`txbroker.celery.sending.Tasks`. It needs the blocking client; raises Misuse, and ImportError without
+        Celery.
+        """
+        return import_module("txbroker.celery.sending").Tasks(app, self)

@@ -15,18 +15,10 @@ from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Joined
-from txbroker.client.core.results import Message
+from txbroker.client.core.results import QUEUE_PREFIX, Message
 from txbroker.wire.messages import GiveBack
 
-QUEUE_PREFIX: Final = "queue:"
-"""What stands before the name of a queue where a message names its topic, whose own name has no colon."""
-
 _ON_SETTLED: Final[WeakKeyDictionary[Core, list[Callable[[int, OffsetSet], None]]]] = WeakKeyDictionary()
-
-
-def name_of(queue: str) -> str:
-    """Return what messages of a queue have as their topic."""
-    return f"{QUEUE_PREFIX}{queue}"
 
 
 def offsets_of(messages: Sequence[Message]) -> OffsetSet:

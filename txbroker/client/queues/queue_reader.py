@@ -22,13 +22,13 @@ from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Cancelled, Task, ended, start
-from txbroker.client.core.results import Message
+from txbroker.client.core.results import Message, topic_of_queue
 from txbroker.client.core.waits import Line, Turn
+from txbroker.client.queues.queue_consumer import NOTHING_TAKEN, QueueConsumer
 from txbroker.client.queues.queue_messages import (
     by_queue,
     check_session,
     give_back,
-    name_of,
     offsets_of,
     on_settled,
     settled,
@@ -53,14 +53,20 @@ MOST_PREFETCHED: Final = MAX_TAKEN
 class QueueReader:
     """Reads the queue ``name``. At most ``prefetch`` messages are taken at a time.
 
+    The broker knows it as a consumer after :meth:`consume`, and from the start if it is ``exclusive`` or has a
+    ``priority``.
+
     What it has taken and not handed out is this session's: nobody else gets it before it is given back, by
     :meth:`close`, or when nobody waits for it as it comes.
     """
 
-    def __init__(self, core: Core, name: str, prefetch: int) -> None:
+    def __init__(
+        self, core: Core, name: str, prefetch: int, priority: int = 0, exclusive: bool = False
+    ) -> None:
         self.name = name
         self.core = core
-        self._prefetch = whole("prefetch", prefetch, "nothing was taken", least=1, most=MOST_PREFETCHED)
+        self._prefetch = whole("prefetch", prefetch, NOTHING_TAKEN, least=1, most=MOST_PREFETCHED)
+        self._consumer = QueueConsumer(core, priority, exclusive)
         self.closed = False
         self._partition = 0
         self._session = 0
@@ -79,6 +85,10 @@ class QueueReader:
         on_settled(core).append(self._settled)
 
     # -- for callers -------------------------------------------------------------------------------
+
+    def consume(self) -> None:
+        """Have the broker know it as a consumer of its queue, from the next request on and until it is closed."""
+        self._consumer.is_wanted = not self.closed
 
     def join(self, deadline: float) -> Turn:
         """Get in line for :meth:`look`, until ``deadline`` by the core's clock."""
@@ -134,7 +144,7 @@ class QueueReader:
     def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
         found = by_queue(what)
         for each in (each for messages in found.values() for each in messages):
-            if each.topic != name_of(self.name):
+            if each.topic != topic_of_queue(self.name):
                 raise errors.Misuse(
                     f"a message of {each.topic!r} is not one of queue {self.name!r}; nothing was acknowledged"
                 )
@@ -159,6 +169,7 @@ class QueueReader:
         self._handed.difference_update(self._gone)
         give_back(self.core, self._session, self._partition, unseen, counted=False)
         give_back(self.core, self._session, self._partition, self._handed, counted=failed)
+        self._consumer.close()
         self.core.on_lost.remove(self._lost)
         self.core.on_mend.remove(self._mend)
         on_settled(self.core).remove(self._settled)
@@ -209,10 +220,14 @@ class QueueReader:
             if not self._partition:
                 declare = DeclareQueue(core.correlation(), self.name, passive=True)
                 self._partition = (await core.request(declare, QueueDeclared)).partition
+            await self._consumer.register(self._partition)
+            if self.closed:
+                return
             wait = max(0.0, min(deadline - core.clock(), LONGEST_WAIT))
             request = TakeMessages(
-                core.correlation(), self._partition, self._prefetch, max_wait=math.ceil(wait * 1e6)
-            )
+                core.correlation(), self._partition, self._prefetch, max_wait=math.ceil(wait * 1e6),
+                consumer=self._consumer.number,
+            )  # fmt: skip
             # Noted before it is sent: what it is answered with must not be lost to an interrupt.
             self._call = Call(request, Taken, b"", core.clock() + wait + core.options.timeout)
         call = self._call
@@ -230,8 +245,9 @@ class QueueReader:
             return
         if isinstance(call.error, errors.TxBrokerError):
             if isinstance(call.error, errors.UnknownQueue):
-                self._partition = 0
-            self._error, self._call = call.error, None
+                self._forget_queue()
+            error = None if self._is_of_ended_consumer(call) else call.error
+            self._error, self._call = error, None
             return
         delivery = self._delivery(call.result(), call.data)
         if delivery.messages and (self.closed or self.line.is_free):
@@ -243,8 +259,20 @@ class QueueReader:
         else:
             self._call = None
 
+    def _forget_queue(self) -> None:
+        """Forget the number of a queue that was deleted: there may be another one of its name."""
+        self._partition = 0
+        self._consumer.lost()
+
+    def _is_of_ended_consumer(self, call: Call[Taken]) -> bool:
+        """Return whether a request was refused because it came to another session than that of its consumer."""
+        request = call.request
+        assert isinstance(request, TakeMessages), "it takes messages"
+        is_refused = isinstance(call.error, errors.InvalidSetting) and request.consumer
+        return bool(is_refused) and request.consumer != self._consumer.number
+
     def _delivery(self, answer: Taken, data: bytes | memoryview) -> Delivery:
-        self._session, name, attempts = self.core.session, name_of(self.name), dict(answer.attempts)
+        self._session, name, attempts = self.core.session, topic_of_queue(self.name), dict(answer.attempts)
         again = OffsetSet()
         for first, count in answer.redelivered:
             again.add_range(first, first + count)
@@ -278,6 +306,7 @@ class QueueReader:
         for each in self._deliveries:
             each.withhold()
         self._deliveries.clear()
+        self._consumer.lost()
         self._handed, self._gone = OffsetSet(), OffsetSet()
 
     def _settled(self, partition: int, offsets: OffsetSet) -> None:

@@ -16,9 +16,9 @@ except ImportError as error:
 
 from txbroker import errors
 from txbroker.databases.django.broker import broker
-from txbroker.databases.django.transaction_messages import cancel, receive, send, waiting
+from txbroker.databases.django.transaction_messages import ack, cancel, receive, send, waiting
 
-__all__ = ["adapt", "broker", "cancel", "receive", "send", "waiting"]
+__all__ = ["ack", "adapt", "broker", "cancel", "receive", "send", "waiting"]
 
 
 def adapt(connection: Any) -> NoReturn:

@@ -130,6 +130,22 @@ def receive(
     return block_of.receive(topics, group, timeout, **choices)
 
 
+def ack(message: Message | Sequence[Message], *, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Acknowledge a message of a queue that :func:`broker` has, or each of a list, with the transaction of ``using``.
+
+    Raises Misuse in a savepoint, because its rollback would not give the message back.
+    """
+    connection = _in_transaction(using)
+    if _in_savepoint(connection):
+        raise errors.Misuse(
+            "ack() inside of a nested atomic(): a savepoint that is rolled back cannot give the message back. Call it "
+            "in the outermost one; nothing was acknowledged"
+        )
+    _prepare(connection)
+    block_of: Atomic = getattr(connection, _BLOCK)
+    block_of.ack(message)
+
+
 def waiting(*, using: str = DEFAULT_DB_ALIAS) -> list[Waits]:
     """Return the messages that would be sent, or taken back, if the transaction of ``using`` were committed now.
 

@@ -77,6 +77,9 @@ def carry(
     return messages
 
 
+_CARRIERS = "txbroker_messages"
+
+
 class _Carried:
     """The messages that a Connection's transaction carries, and those that it takes back, each with the savepoints in
     which that was asked for.
@@ -107,6 +110,23 @@ class _Carried:
         atomic, self.atomic = self.atomic, None
         self._sent, self.size = [], 0
         return atomic
+
+
+def messages_of(session: Any) -> Messages:
+    """Return what carries messages with the commits of a Session; its transaction begins. Raises Misuse unless
+    that is one.
+    """
+    session = plain_session(session)
+    connection_of(
+        session
+    )  # the first thing that a Session tells its listeners is that its transaction begins
+    found: list[Messages] = session.info.get(_CARRIERS, [])
+    if len(found) != 1:
+        raise errors.Misuse(
+            f"{len(found)} calls of carry() were for this Session, and one must be, before its transaction begins; "
+            "nothing was sent"
+        )
+    return found[0]
 
 
 def _savepoints(connection: Connection) -> frozenset[str]:
@@ -179,6 +199,10 @@ class Messages:
             carried.atomic = atomic
         carried.add(_savepoints(connection), added)
 
+    def broker(self) -> blocking.Connection:
+        """Return the connection that messages are sent with."""
+        return self._broker if isinstance(self._broker, blocking.Connection) else self._broker()
+
     def waiting(self, session: Any) -> list[Waits]:
         """Return the messages that the Session's transaction would send, or take back, if it were committed now."""
         session = plain_session(session)
@@ -201,6 +225,8 @@ class Messages:
     # -- events of Sessions ------------------------------------------------------------------------
 
     def _after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
+        if self not in (carriers := session.info.setdefault(_CARRIERS, [])):
+            carriers.append(self)
         if any(
             found.messages for each in connections(session) if (found := self._carried.get(each)) is not None
         ):

@@ -169,7 +169,6 @@ class BrokerProtocol(Protocol, Flow):
                     self.connections.broker.quotas.took(session.allowance, decoder.taken)
             if messages:
                 self._judge(messages)
-                self.language.turn_over()
                 session.uncounted += work
                 if session.uncounted >= UNCOUNTED:
                     accounts.charge(session, session.uncounted)
@@ -229,6 +228,7 @@ class BrokerProtocol(Protocol, Flow):
             if done < count and (((count > 2 or session.work) and not goes_on()) or not self._takes):
                 self._left = messages[done:]
                 break
+        self.language.turn_over()
 
     def _keep(self, data: bytes) -> None:
         """Keep bytes for the session's turn, because other sessions wait."""

@@ -1,0 +1,59 @@
+"""What differs between a declaration and what is there, in the words of RabbitMQ, which clients look for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from journal.records.queue_entries import Choice, ExchangeSettings, QueueSettings
+from txbroker.amqp.reply_codes import AmqpError, Reply
+
+_MILLISECOND: Final = 1_000
+_ARGUMENTS: Final = {
+    "durable": "durable",
+    "auto_delete": "auto_delete",
+    "exclusive": "exclusive",
+    "internal": "internal",
+    "kind": "type",
+    "alternate": "alternate-exchange",
+    "message_ttl": "x-message-ttl",
+    "expires": "x-expires",
+    "max_length": "x-max-length",
+    "overflow": "x-overflow",
+    "delivery_limit": "x-delivery-limit",
+    "dead_letter_exchange": "x-dead-letter-exchange",
+    "dead_letter_key": "x-dead-letter-routing-key",
+    "single_active": "x-single-active-consumer",
+}
+"""What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
+_TIMES: Final = frozenset({"message_ttl", "expires"})
+
+assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}
+
+
+def check_equivalent(
+    what: str, name: str, known: QueueSettings | ExchangeSettings, given: QueueSettings | ExchangeSettings
+) -> None:
+    """Raise AmqpError, PRECONDITION_FAILED, if a queue or an exchange is there with other settings."""
+    has, wants = msgspec.structs.asdict(known), msgspec.structs.asdict(given)
+    for field, argument in _ARGUMENTS.items():
+        if field in has and has[field] != wants[field]:
+            raise AmqpError(
+                Reply.PRECONDITION_FAILED,
+                f"inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received "
+                f"{_said(field, wants[field])} but current is {_said(field, has[field])}",
+            )
+
+
+def _said(field: str, value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"'{str(value).lower()}'"
+    if isinstance(value, Choice):
+        return f"'{value.word}'"
+    if field in _TIMES and isinstance(value, int):
+        value //= _MILLISECOND
+    kind = "signedint" if isinstance(value, int) else "longstr"
+    return f"the value '{value}' of type '{kind}'"

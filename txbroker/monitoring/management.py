@@ -1,0 +1,137 @@
+"""What RabbitMQ's management API says of queues, for programs that watch them by it: Flower, KEDA.
+
+``GET /api/overview``, ``/api/queues``, ``/api/queues/{vhost}`` and ``/api/queues/{vhost}/{name}``, with the fields that
+these read; the names are RabbitMQ's (https://www.rabbitmq.com/docs/http-api-reference).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from journal.folds.queues import DeclaredQueue
+from txbroker.channels.server_properties import RABBITMQ_VERSION
+from txbroker.wire.messages import QueueInfo
+
+if TYPE_CHECKING:
+    from txbroker.broker.broker import Broker
+
+VIRTUAL_HOST: Final = "/"
+INTERVAL: Final = 5.0
+"""Seconds over which rates are taken, at least: between two looks that lie so far apart."""
+_encode: Final = msgspec.json.encode
+
+
+class _Look:
+    """What was seen of a queue: ``published`` messages and ``settled`` ones in all, and the rates since the last
+    look.
+    """
+
+    __slots__ = ("at", "publish_rate", "published", "settle_rate", "settled")
+
+    def __init__(self, at: float, published: int, settled: int) -> None:
+        self.at, self.published, self.settled = at, published, settled
+        self.publish_rate = self.settle_rate = 0.0
+
+
+class Management:
+    """Makes the answers. ``broker()`` is None before it serves; ``seconds()`` is the reactor's time."""
+
+    def __init__(self, broker: Callable[[], Broker | None], seconds: Callable[[], float]) -> None:
+        self._broker, self._seconds = broker, seconds
+        self._looks: dict[int, _Look] = {}
+
+    def answer(self, path: Sequence[str]) -> tuple[int, Iterator[str]]:
+        """Return the status and the pieces of the answer for the parts of a path behind ``/api``."""
+        broker = self._broker()
+        if broker is None:
+            return 503, _one({"error": "Service Unavailable", "reason": "the broker recovers"})
+        match path:
+            case ["overview"]:
+                return 200, _one(self._overview(broker))
+            case ["queues"] | ["queues", "/"] | ["queues", "", ""] | ["queues", ""]:
+                return 200, self._queues(broker)
+            case ["queues", "/", name] if (found := broker.queues.known(name)) is not None:
+                return 200, _one(self._queue(broker, found))
+        return 404, _one({"error": "Object Not Found", "reason": "Not Found"})
+
+    def _overview(self, broker: Broker) -> dict[str, Any]:
+        gauges, consumers = broker.queues.gauges(), broker.queues.takes.consumers
+        messages, unacknowledged = int(gauges["queue_messages"]), int(gauges["queue_unacknowledged"])
+        return {
+            "product_name": "RabbitMQ",
+            "rabbitmq_version": RABBITMQ_VERSION,
+            "management_version": RABBITMQ_VERSION,
+            "object_totals": {
+                "queues": gauges["queues"],
+                "exchanges": gauges["exchanges"],
+                "connections": len(broker.sessions),
+                "consumers": consumers.count_all(),
+            },
+            "queue_totals": {
+                "messages": messages,
+                "messages_ready": max(0, messages - unacknowledged),
+                "messages_unacknowledged": unacknowledged,
+            },
+        }
+
+    def _queues(self, broker: Broker) -> Iterator[str]:
+        """Yield the list of all queues, a queue at a time: there may be thousands."""
+        self._forget(broker)
+        before = "["
+        for name in sorted(broker.queues.names()):
+            found = broker.queues.known(name)
+            if found is not None:  # else it was deleted meanwhile
+                yield before + _text(self._queue(broker, found))
+                before = ","
+        yield "]" if before == "," else "[]"
+
+    def _forget(self, broker: Broker) -> None:
+        for partition in self._looks.keys() - broker.queues.partitions():
+            del self._looks[partition]
+
+    def _queue(self, broker: Broker, queue: DeclaredQueue) -> dict[str, Any]:
+        info, settings = broker.queues.info(queue), queue.settings
+        look = self._look(info, broker.queues.published(queue))
+        return {
+            "name": info.name,
+            "vhost": VIRTUAL_HOST,
+            "type": "classic",
+            "state": "running",
+            "durable": settings.durable,
+            "auto_delete": settings.auto_delete,
+            "exclusive": settings.exclusive,
+            "consumers": info.consumers,
+            "messages": info.messages,
+            "messages_ready": info.ready,
+            "messages_unacknowledged": info.unacknowledged,
+            "message_bytes": info.bytes,
+            "message_stats": {
+                "publish": look.published,
+                "publish_details": {"rate": look.publish_rate},
+                "ack": look.settled,
+                "ack_details": {"rate": look.settle_rate},
+            },
+        }
+
+    def _look(self, info: QueueInfo, published: int) -> _Look:
+        """Return what is seen of a queue, with its rates since the last look that is long enough ago."""
+        now, settled = self._seconds(), published - info.messages
+        last = self._looks.get(info.partition)
+        if last is not None and now - last.at < INTERVAL:
+            return last
+        look = self._looks[info.partition] = _Look(now, published, settled)
+        if last is not None:
+            look.publish_rate = (look.published - last.published) / (now - last.at)
+            look.settle_rate = (settled - last.settled) / (now - last.at)
+        return look
+
+
+def _text(answer: Any) -> str:
+    return _encode(answer).decode()
+
+
+def _one(answer: Any) -> Iterator[str]:
+    yield _text(answer)
