@@ -215,6 +215,33 @@ def test_a_prefetch_that_grows_lets_more_come(talker):
     assert talker.bodies() == [b"3"]
 
 
+def test_a_consumer_that_does_not_acknowledge_takes_nothing_of_the_channels_prefetch(talker):
+    talker.queue("p")
+    talker.publish("p", *numbered(3, 10))
+    talker.qos(2)
+    talker.qos(1, is_global=True)
+    talker.taken()
+    talker.consume("p", "one")
+    assert talker.bodies() == [b"10"]
+    talker.consume("q", "all", no_ack=True)
+    talker.publish("q", *numbered(9))
+    assert talker.bodies() == numbered(9)
+    talker.say(ack(1))
+    assert talker.bodies() == [b"11"]
+
+
+def test_a_consumer_waits_at_the_broker_with_one_request(house, talker):
+    talker.qos(10)
+    talker.publish("q", *numbered(4))
+    talker.consume()
+    assert len(talker.bodies()) == 4
+    for tag in range(1, 5):
+        talker.say(ack(tag))
+        house.settle()
+    partition = house.broker.queues.declarations.queue("q").partition
+    assert house.broker.queues.takes.waiting_at(partition) == 1
+
+
 def test_what_is_got_does_not_count(house, talker):
     talker.publish("q", *numbered(3))
     talker.qos(1)
@@ -358,6 +385,17 @@ def test_getting_says_how_many_are_left(house, talker):
     assert house.counts("q") == (1, 0)
 
 
+def test_getting_says_what_was_delivered_before(house, talker):
+    talker.publish("q", b"a", b"b")
+    assert talker.get().method.redelivered is False
+    talker.say(m.BasicNack(1, False, True))
+    found = talker.get()
+    assert (found.body, found.method.redelivered, found.headers) == (b"a", True, {"x-delivery-count": 1})
+    house.kill()
+    found = house.talker().get()
+    assert (found.body, found.method.redelivered) == (b"a", True)
+
+
 def test_a_large_message_and_an_empty_one_are_delivered(talker):
     talker.consume()
     bodies = [b"", b"x" * 131_064, b"x" * 131_065, b"y" * 500_000]
@@ -398,6 +436,27 @@ def test_a_reply_goes_straight_to_who_has_asked(house, talker):
         assert isinstance(confirmed, m.BasicAck)
     talker.publish(told["reply_to"], b"late")
     assert [type(each) for each in talker.methods()] == [m.BasicAck], "it is dropped"
+
+
+def test_a_key_that_looks_like_an_address_of_replies_is_one_of_the_default_exchange_alone(talker):
+    talker.bind("q", "amq.topic", "#")
+    talker.publish(f"{REPLIES}.x", b"a", exchange="amq.topic")
+    assert talker.all_of() == [b"a"]
+
+
+def test_replies_among_messages_are_confirmed_with_their_own_tags(talker):
+    talker.confirm()
+    talker.feed(
+        published(1, "q", b"a")
+        + published(1, f"{REPLIES}.x", b"b")
+        + published(1, "q", b"c")
+        + published(1, "q", b"d")
+    )
+    assert [(each.delivery_tag, each.multiple) for each in talker.methods()] == [
+        (2, False),
+        (1, False),
+        (4, True),
+    ]
 
 
 @pytest.mark.parametrize("end", ["channel", "connection", "error"])

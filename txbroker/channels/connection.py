@@ -205,7 +205,7 @@ class AmqpConnection:
         has_begun = self.state not in (State.AWAITING_HEADER, State.STARTING)
         if isinstance(method, expected) or (isinstance(method, ConnectionClose) and has_begun):
             self._handlers[type(method)](method)
-        elif self.state is not State.CLOSING:
+        else:
             name = type(method).__name__ if method is not None else "a protocol's header"
             raise AmqpError(
                 Reply.CHANNEL_ERROR, f"{name} is not possible: the connection is {self.state.value}"
@@ -261,10 +261,9 @@ class AmqpConnection:
         if isinstance(answer, Challenge):
             self.send_method(0, ConnectionSecure(answer.data))
             return
-        if not self.user or self.requests.session.principal not in (self.user, "anonymous"):
+        if not self.user:
             self.user = self.requests.session.principal
         self.state = State.TUNING
-        self.decoder.frame_max = FRAME_MAX
         self.send_method(0, ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
 
     def _go_on(self, method: ConnectionSecureOk) -> None:
@@ -352,7 +351,7 @@ class AmqpConnection:
 
     def next_serial(self) -> int:
         """Return a number for a transaction."""
-        self._last_serial = max(self._last_serial, self.requests.session.last_serial) + 1
+        self._last_serial += 1
         return self._last_serial
 
     def now(self) -> int:

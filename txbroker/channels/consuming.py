@@ -119,7 +119,7 @@ class Consuming:
         consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit, is_leased)
         self._consumers[tag] = consumer
         then, refused = channel.replies.later(
-            lambda *_: self._began(consumer, method.no_wait), partial(self._not_begun, consumer, name)
+            lambda *_: self._began(consumer, method.no_wait), partial(self._not_begun, name)
         )
         channel.requests.ask(
             Consume, queue.partition, number, method.exclusive, priority, then=then, refused=refused
@@ -155,8 +155,7 @@ class Consuming:
         consumer.has_begun = True
         self._ask(consumer)
 
-    def _not_begun(self, consumer: Consumer, queue: str, refused: Refused) -> None:
-        self._consumers.pop(consumer.tag, None)
+    def _not_begun(self, queue: str, refused: Refused) -> None:
         if refused.error == "QueueInUse":
             self._channel.fail(
                 AmqpError(Reply.ACCESS_REFUSED, f"queue '{queue}' in vhost '/' in exclusive use")
@@ -207,7 +206,7 @@ class Consuming:
         content = content_of(data, 0, len(data), _attempts(taken).get(offset, 0))
         self._last_tag = tag = self._last_tag + 1
         told = BasicGetOk(
-            tag, bool(taken.redelivered or taken.attempts), content.exchange, content.routing_key,
+            tag, bool(taken.redelivered), content.exchange, content.routing_key,
             channel.directory.ready(taken.partition),
         )  # fmt: skip
         if method.no_ack:
@@ -281,7 +280,7 @@ class Consuming:
 
     def _give_back(self, taken: Taken) -> None:
         for first, count in taken.runs:
-            self._settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
+            self._settling.leave(taken.partition, first, first + count)
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -296,7 +295,7 @@ class Consuming:
             tried = attempts.get(offset, 0)
             lease = self._leased(taken.partition, offset) if consumer.is_leased else ""
             content = content_of(data, position, length, tried, lease)
-            pieces += self._delivered(consumer.prefix, content, bool(tried) or offset in again)
+            pieces += self._delivered(consumer.prefix, content, offset in again)
             delivered += 1
         channel.connection.send(b"".join(pieces))
         self._keep(consumer, taken, delivered)
@@ -339,7 +338,7 @@ class Consuming:
             elif some:
                 settling.deliveries.add(tag, some, partition, first, consumer)
             if some < count:
-                settling.give_back(Run(0, count - some, partition, first + some, None), counted=False)
+                settling.leave(partition, first + some, first + count)
             tag, left = tag + some, left - some
         if not consumer.no_ack:
             consumer.count += delivered

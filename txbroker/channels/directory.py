@@ -10,7 +10,7 @@ from journal.folds.queues import DeclaredQueue, Exchange
 from journal.records.queue_entries import address_of
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content
-from txbroker.errors import QueueFull, QueueInUse, RequestRefused, UnknownExchange, UnknownQueue, Unroutable
+from txbroker.errors import QueueFull, QueueInUse, TxBrokerError, UnknownExchange, UnknownQueue, Unroutable
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
@@ -92,7 +92,7 @@ class Directory:
             self.broker.queues.publishing.routed(address_of(exchange, mandatory=True), frame)
         except Unroutable:
             return False
-        except RequestRefused:
+        except TxBrokerError:
             return True
         return True
 
@@ -112,8 +112,8 @@ class Directory:
             self.broker.queues.publishing.routed(address, frames)
         except QueueFull:
             return True
-        except RequestRefused:
-            return False
+        except TxBrokerError:
+            return False  # of another thing, which the request will be told
         return False
 
     # -- replies without a queue -------------------------------------------------------------------
