@@ -186,7 +186,7 @@ def test_arguments_of_a_queue_are_of_their_types(talker, name):
     spans = [1 << 52] if name in ("x-message-ttl", "x-expires") else []
     wrong = {
         str: [7, b"\xff", "x" * 256],
-        int: [-1, "5", True, 1.0, 1 << 60] + spans,
+        int: [-1, "5", True, 1.0, 1 << 60, *spans],
         bool: [1, "true"],
     }
     for bad in [*wrong[type(KNOWN[name][0])], [1], {"a": 1}, Decimal(5)]:
