@@ -25,6 +25,7 @@ from tests.amqp.amqp_bytes import (
 )
 from tests.support.thoroughness import examples
 from txbroker.amqp import properties as props
+from txbroker.amqp.connection_methods import ChannelCloseOk
 from txbroker.amqp.framing import (
     BODY,
     HEADER,
@@ -339,6 +340,17 @@ def test_a_body_of_the_largest_size_passes_and_a_larger_one_costs_its_channel_on
     assert decoder.feed(body_of(b"1")) == []
     assert decoder.held == 0
     assert len(decoder.feed(BEGUN + header_of(0))) == 1, "the channel goes on"
+
+
+def test_a_client_may_answer_the_close_of_its_channel_in_the_middle_of_a_body_that_is_dropped():
+    decoder = greeted(max_body=10)
+    decoder.feed(BEGUN + header_of(11) + body_of(b"a"))
+    assert shown(decoder.feed(method_frame(1, ChannelCloseOk()))) == [(1, ChannelCloseOk(), props.NONE, b"")]
+    assert (decoder.held, decoder.missing) == (0, OVERHEAD)
+    assert len(decoder.feed(BEGUN + header_of(0))) == 1
+    decoder.feed(BEGUN + header_of(11))
+    [(arrived, _)] = decoder.feed(method_frame(1, ChannelCloseOk()) + body_of(b"a"))[1:]
+    assert arrived.method.reply is Reply.UNEXPECTED_FRAME
 
 
 def test_more_than_announced_of_a_body_that_is_dropped_is_an_error_still():

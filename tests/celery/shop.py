@@ -130,7 +130,7 @@ def rejects(self, id):
 def ignores(self, id):
     self.note(id)
     bill.delay(id)
-    raise Ignore()
+    raise Ignore
 
 
 @task(base=InDatabase, bind=True, name="replaces")

@@ -91,7 +91,7 @@ class House(Room):
 
     def counts(self, queue: str) -> tuple[int, int]:
         """Return how many messages of a queue can be got, and how many are with clients."""
-        found = self.broker.queues.counts(queue)
+        found = self.broker.queues.listing.counts(queue)
         assert found is not None, f"there is no queue {queue}"
         return found
 

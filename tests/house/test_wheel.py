@@ -190,6 +190,7 @@ def test_only_what_users_install_is_an_extra(wheel):
             "tls",
             "login",
             "tokens",
+            "celery",
             "postgresql",
             "sqlalchemy",
             "django",

@@ -276,7 +276,7 @@ class AmqpDecoder:
         self._left -= size
         body = content.body
         if body is not None:
-            body += payload  # no list of pieces: a peer that sends two bytes at a time would have 30 times as much kept
+            body += payload  # no list of pieces: a peer that sends two bytes at a time would have 20 times as much kept
         elif size < left:
             content.body = bytearray(payload)
         if size < left:
@@ -291,7 +291,7 @@ class AmqpDecoder:
 
 
 def _decode_publish(payload: memoryview) -> BasicPublish:
-    """Return the method that the payload of a frame is: by hand, 0.4 instead of 2.4 µs a message."""
+    """Return the method that the payload of a frame is: by hand, 0.7 instead of 1.4 µs a message."""
     try:
         octets, begin = bytes(payload), 7
         middle = begin + octets[6]

@@ -1,7 +1,8 @@
 """The reply codes of AMQP 0-9-1, and the errors that become them.
 
 Source: the specification, section 1.2 of its XML (``constant``); which of them end a channel and which a connection is
-RabbitMQ's rabbit_misc.erl and rabbit_channel.erl, by which clients judge.
+RabbitMQ's rabbit_misc.erl and rabbit_channel.erl, by which clients judge; RESOURCE_ERROR apart, which ends a connection
+there.
 """
 
 from __future__ import annotations

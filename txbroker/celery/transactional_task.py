@@ -172,8 +172,8 @@ class TransactionalTask(Task):
             raise Reject(
                 errors.Misuse(
                     f"the delivery of task {self.name}[{request.id}] has no lease, so that it cannot be acknowledged "
-                    f"with a row; it is returned. Give its queue the consumer argument {LEASE}, as TransactionalAMQP and "
-                    "txbroker.celery.leased(queue) do; and the broker must be txbroker"
+                    f"with a row; it is returned. Give its queue the consumer argument {LEASE}, as TransactionalAMQP "
+                    "and txbroker.celery.leased(queue) do; and the broker must be txbroker"
                 ),
                 requeue=True,
             )

@@ -231,10 +231,10 @@ def _of_topics(broker: Broker, most: int) -> Lines:
 
 
 def _of_queues(broker: Broker, most: int) -> Lines:
-    queues = sorted(broker.queues.names())
+    queues = sorted(broker.queues.listing.names())
     ready, unacknowledged = Series(), Series()
     for name in queues[:most]:
-        if (counts := broker.queues.counts(name)) is not None:
+        if (counts := broker.queues.listing.counts(name)) is not None:
             ready.append(({"queue": name}, counts[0]))
             unacknowledged.append(({"queue": name}, counts[1]))
         yield ""

@@ -53,7 +53,7 @@ class Management:
                 return 200, _one(self._overview(broker))
             case ["queues"] | ["queues", "/"] | ["queues", "", ""] | ["queues", ""]:
                 return 200, self._queues(broker)
-            case ["queues", "/", name] if (found := broker.queues.known(name)) is not None:
+            case ["queues", "/", name] if (found := broker.queues.listing.known(name)) is not None:
                 return 200, _one(self._queue(broker, found))
         return 404, _one({"error": "Object Not Found", "reason": "Not Found"})
 
@@ -81,20 +81,20 @@ class Management:
         """Yield the list of all queues, a queue at a time: there may be thousands."""
         self._forget(broker)
         before = "["
-        for name in sorted(broker.queues.names()):
-            found = broker.queues.known(name)
+        for name in sorted(broker.queues.listing.names()):
+            found = broker.queues.listing.known(name)
             if found is not None:  # else it was deleted meanwhile
                 yield before + _text(self._queue(broker, found))
                 before = ","
         yield "]" if before == "," else "[]"
 
     def _forget(self, broker: Broker) -> None:
-        for partition in self._looks.keys() - broker.queues.partitions():
+        for partition in self._looks.keys() - broker.queues.listing.partitions():
             del self._looks[partition]
 
     def _queue(self, broker: Broker, queue: DeclaredQueue) -> dict[str, Any]:
-        info, settings = broker.queues.info(queue), queue.settings
-        look = self._look(info, broker.queues.published(queue))
+        info, settings = broker.queues.listing.info(queue), queue.settings
+        look = self._look(info, broker.queues.listing.published(queue))
         return {
             "name": info.name,
             "vhost": VIRTUAL_HOST,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
+from journal.folds.queues import DeclaredQueue, QueuesFold
 from journal.formats import frame
 from journal.log.message_store import MessageStore
 from journal.parties import Actor
-from journal.records.access_entries import Resource
 from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
 from journal.records.queue_entries import Binding, address_of
 from journal.records.record import LogStartMoved
@@ -19,10 +18,10 @@ from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.queues.leases import Leases
+from txbroker.broker.queues.queue_listing import QueueListing
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import disk_full
-from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExchange, UnknownQueue
 from txbroker.groups.dead_letters import Origin
@@ -33,7 +32,6 @@ from txbroker.queues.publishing import Publishing, Ways
 from txbroker.queues.settlements import offsets_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
-    MAX_LISTED,
     Bind,
     Counted,
     DeclareExchange,
@@ -42,24 +40,15 @@ from txbroker.wire.messages import (
     DeleteQueue,
     Done,
     ExchangeDeclared,
-    ExchangeInfo,
-    Exchanges,
-    ListExchanges,
-    ListQueues,
     PurgeQueue,
     QueueDeclared,
-    QueueInfo,
-    Queues,
     Request,
     Unbind,
 )
-from txbroker.wire.refusals import check_entries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
-MAX_LISTED_BINDINGS: Final = 10_000
-"""So many bindings are in one list, or those of one exchange."""
 DELETED_AT_ONCE: Final = 50
 """Most queues that are deleted in one turn because they have ended."""
 NOT_DURABLE: Final = "it is not durable, and the broker has started"
@@ -90,7 +79,7 @@ class Queueing:
         self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
-        self.leases = leases
+        self.leases, self.listing = leases, QueueListing(engine, fold, declarations, takes)
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
         self.is_open: Callable[[int], bool] = bool
@@ -105,8 +94,7 @@ class Queueing:
             DeleteExchange: self.delete_exchange,
             Bind: self.bind,
             Unbind: self.unbind,
-            ListQueues: self.list_queues,
-            ListExchanges: self.list_exchanges,
+            **self.listing.handlers,
             **takes.handlers,
             **takes.consumers.handlers,
             **leases.handlers,
@@ -413,82 +401,7 @@ class Queueing:
         if queue is not None:
             self.check_owner(queue, session)
 
-    # -- lists -------------------------------------------------------------------------------------
-
-    def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
-        """List queues."""
-        names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
-        found = [self.info(self.declarations.queue(name)) for name in names]
-        is_filtered = command.names is None and session.rights is not None
-        return Queues(command.correlation, found, following, is_filtered)
-
-    def _listed(
-        self, kind: Resource, known: Mapping[str, Any], command: ListQueues | ListExchanges, session: Session
-    ) -> tuple[Sequence[str], str | None]:
-        """Return the names of a page, of those that the session may describe, and what the next page is behind."""
-        names, after, limit = command.names, command.after, command.limit
-        if names is not None:
-            check_entries("names", len(names))
-            return list(described(kind, names, session.rights)), None
-        if not 1 <= limit <= MAX_LISTED:
-            raise InvalidSetting(f"a list of {limit}; it must be from 1 to {MAX_LISTED} at a time")
-        behind = sorted(name for name in known if after is None or name > after)
-        found = list(described(kind, behind, session.rights))
-        return found[:limit], found[limit - 1] if len(found) > limit else None
-
-    def info(self, queue: DeclaredQueue) -> QueueInfo:
-        """Return what there is to say of a queue."""
-        state, now = self._deliveries.of(queue), self._engine.now()
-        oldest = -1
-        if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
-            at = state.store.plan_append_time(state.position)
-            assert isinstance(at, int), "it is in memory"
-            oldest = max(0, now + self._engine.wall_offset - at)
-        return QueueInfo(
-            queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
-            state.count_held(), state.store.total_bytes, oldest, self.takes.waiting_at(queue.partition),
-            self._consumers.count(queue.partition),
-        )  # fmt: skip
-
-    def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
-        """List exchanges."""
-        names, following = self._listed(Resource.EXCHANGE, self._fold.exchanges, command, session)
-        found, left = list[ExchangeInfo](), MAX_LISTED_BINDINGS
-        for name in names:
-            exchange = self.declarations.exchange(name)
-            if command.bindings and found and len(exchange.bindings) > left and command.names is None:
-                following = found[-1].name
-                break
-            left -= len(exchange.bindings)
-            found.append(_exchange_info(exchange, command.bindings))
-        is_filtered = command.names is None and session.rights is not None
-        return Exchanges(command.correlation, found, following, is_filtered)
-
-    # -- figures -----------------------------------------------------------------------------------
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all queues."""
-        return self._fold.queues
-
-    def partitions(self) -> Set[int]:
-        """Return the partitions of all queues."""
-        return self._fold.by_partition.keys()
-
-    def known(self, name: str) -> DeclaredQueue | None:
-        """Return a queue, if it is there."""
-        return self._fold.queues.get(name)
-
-    def published(self, queue: DeclaredQueue) -> int:
-        """Return how many messages were ever put into a queue."""
-        return self._deliveries.of(queue).store.high_watermark
-
-    def counts(self, name: str) -> tuple[int, int] | None:
-        """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
-        queue = self._fold.queues.get(name)
-        if queue is None:
-            return None
-        state = self._deliveries.of(queue)
-        return state.count_ready(self._engine.now()), state.unacknowledged
+    # -- figures --------------------------------------------------------------------------------------
 
     def gauges(self) -> dict[str, int | float | str]:
         """Return the figures of all queues together."""
@@ -504,8 +417,3 @@ class Queueing:
             "queue_dropped": self.takes.removals.dropped,
             "queue_circles": self.circles,
         }
-
-
-def _exchange_info(exchange: Exchange, with_bindings: bool) -> ExchangeInfo:
-    bindings = list(exchange.bindings) if with_bindings else []
-    return ExchangeInfo(exchange.name, exchange.number, exchange.settings, exchange.taken, bindings)

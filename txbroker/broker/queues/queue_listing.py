@@ -1,0 +1,125 @@
+"""What there is to say of queues and exchanges: lists of them, and figures of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Final
+
+from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
+from journal.records.access_entries import Resource
+from txbroker.broker.queues.takes import Takes
+from txbroker.broker.sessions.rights import described
+from txbroker.broker.sessions.session import Session
+from txbroker.errors import InvalidSetting
+from txbroker.queues.declarations import Declarations
+from txbroker.wire.messages import (
+    MAX_LISTED,
+    ExchangeInfo,
+    Exchanges,
+    ListExchanges,
+    ListQueues,
+    QueueInfo,
+    Queues,
+    Request,
+)
+from txbroker.wire.refusals import check_entries
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+MAX_LISTED_BINDINGS: Final = 10_000
+"""So many bindings are in one list, or those of one exchange."""
+
+
+class QueueListing:
+    """The meaning of ListQueues and ListExchanges, and what is known of each queue."""
+
+    def __init__(self, engine: Engine, fold: QueuesFold, declarations: Declarations, takes: Takes) -> None:
+        self._engine, self._fold, self._declarations, self._takes = engine, fold, declarations, takes
+        self._deliveries = takes.deliveries
+        self.handlers: dict[type[Request], Any] = {
+            ListQueues: self.list_queues,
+            ListExchanges: self.list_exchanges,
+        }
+
+    # -- lists -------------------------------------------------------------------------------------
+
+    def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
+        """List queues."""
+        names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
+        found = [self.info(self._declarations.queue(name)) for name in names]
+        is_filtered = command.names is None and session.rights is not None
+        return Queues(command.correlation, found, following, is_filtered)
+
+    def _listed(
+        self, kind: Resource, known: Mapping[str, Any], command: ListQueues | ListExchanges, session: Session
+    ) -> tuple[Sequence[str], str | None]:
+        """Return the names of a page, of those that the session may describe, and what the next page is behind."""
+        names, after, limit = command.names, command.after, command.limit
+        if names is not None:
+            check_entries("names", len(names))
+            return list(described(kind, names, session.rights)), None
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidSetting(f"a list of {limit}; it must be from 1 to {MAX_LISTED} at a time")
+        behind = sorted(name for name in known if after is None or name > after)
+        found = list(described(kind, behind, session.rights))
+        return found[:limit], found[limit - 1] if len(found) > limit else None
+
+    def info(self, queue: DeclaredQueue) -> QueueInfo:
+        """Return what there is to say of a queue."""
+        state, now = self._deliveries.of(queue), self._engine.now()
+        oldest = -1
+        if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
+            at = state.store.plan_append_time(state.position)
+            assert isinstance(at, int), "it is in memory"
+            oldest = max(0, now + self._engine.wall_offset - at)
+        return QueueInfo(
+            queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
+            state.count_held(), state.store.total_bytes, oldest, self._takes.waiting_at(queue.partition),
+            self._takes.consumers.count(queue.partition),
+        )  # fmt: skip
+
+    def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
+        """List exchanges."""
+        names, following = self._listed(Resource.EXCHANGE, self._fold.exchanges, command, session)
+        found, left = list[ExchangeInfo](), MAX_LISTED_BINDINGS
+        for name in names:
+            exchange = self._declarations.exchange(name)
+            if command.bindings and found and len(exchange.bindings) > left and command.names is None:
+                following = found[-1].name
+                break
+            left -= len(exchange.bindings)
+            found.append(_exchange_info(exchange, command.bindings))
+        is_filtered = command.names is None and session.rights is not None
+        return Exchanges(command.correlation, found, following, is_filtered)
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all queues."""
+        return self._fold.queues
+
+    def partitions(self) -> Set[int]:
+        """Return the partitions of all queues."""
+        return self._fold.by_partition.keys()
+
+    def known(self, name: str) -> DeclaredQueue | None:
+        """Return a queue, if it is there."""
+        return self._fold.queues.get(name)
+
+    def published(self, queue: DeclaredQueue) -> int:
+        """Return how many messages were ever put into a queue."""
+        return self._deliveries.of(queue).store.high_watermark
+
+    def counts(self, name: str) -> tuple[int, int] | None:
+        """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
+        queue = self._fold.queues.get(name)
+        if queue is None:
+            return None
+        state = self._deliveries.of(queue)
+        return state.count_ready(self._engine.now()), state.unacknowledged
+
+
+def _exchange_info(exchange: Exchange, with_bindings: bool) -> ExchangeInfo:
+    bindings = list(exchange.bindings) if with_bindings else []
+    return ExchangeInfo(exchange.name, exchange.number, exchange.settings, exchange.taken, bindings)
