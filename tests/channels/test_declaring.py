@@ -164,12 +164,25 @@ def test_an_exclusive_queue_is_its_connections_alone(house, talker):
 @pytest.mark.parametrize(
     ("flags", "arguments"),
     [({"durable": False}, {}), ({"auto_delete": True}, {}), ({}, {}), ({}, {"x-max-length": 6}),
-     ({"exclusive": True}, {"x-max-length": 5}), ({}, {"x-max-length": 5, "x-message-ttl": 1000})],
+     ({}, {"x-max-length": 5, "x-message-ttl": 1000})],
 )  # fmt: skip
 def test_a_queue_that_is_declared_otherwise_is_406(talker, flags, arguments):
     talker.queue(arguments={"x-max-length": 5})
     talker.refused(declare(arguments=arguments or None, **flags), Reply.PRECONDITION_FAILED)
     talker.queue(arguments={"x-max-length": 5, "x-unknown": [1, {}], "x-queue-type": "classic"})
+
+
+def test_a_queue_that_is_for_everybody_is_not_made_exclusive(talker):
+    talker.queue()
+    talker.refused(declare(exclusive=True), Reply.RESOURCE_LOCKED)
+
+
+def test_what_is_only_delivered_keeps_no_queue_from_being_deleted_if_empty_and_unused(talker):
+    talker.queue()
+    talker.publish("q", b"a")
+    talker.refused(delete("q", if_empty=True), Reply.PRECONDITION_FAILED)
+    talker.get(no_ack=False)
+    talker.ask(delete("q", if_empty=True, if_unused=True))
 
 
 KNOWN = {

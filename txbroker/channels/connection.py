@@ -190,7 +190,7 @@ class AmqpConnection:
         if channel is not None:
             channel.received(method, properties, body)
         elif isinstance(method, ChannelOpen):
-            if number > self._channel_max:
+            if len(self._channels) >= self._channel_max:
                 raise AmqpError(
                     Reply.NOT_ALLOWED, f"number of channels opened is limited to {self._channel_max}"
                 )

@@ -81,6 +81,15 @@ class Directory:
         state = self._deliveries.at(partition)
         return 0 if state is None else state.count_ready(self.broker.engine.now())
 
+    def accepted(self, partition: int) -> int:
+        """Return how many messages of a queue could be got if everything that was accepted were there."""
+        state = self._deliveries.at(partition)
+        return 0 if state is None else state.count_accepted(self.broker.engine.now())
+
+    def has_consumers(self, partition: int) -> bool:
+        """Return whether somebody consumes a queue."""
+        return self.broker.queues.takes.consumers.count(partition) > 0
+
     def attempts(self, partition: int, offset: int) -> int:
         """Return how often a message was returned."""
         state = self._deliveries.at(partition)
