@@ -22,7 +22,7 @@ def output(*values):
     return "\n".join(["id: test, starting producer #0", *lines, "id: test, sending rate avg: 1 msg/s"])
 
 
-@pytest.mark.parametrize(("load", "times"), zip(LOADS, (1, 2, 3), strict=True))
+@pytest.mark.parametrize(("load", "times"), list(zip(LOADS, (1, 2, 3), strict=True)))
 def test_a_figure_is_the_median_of_the_lines_after_the_warm_up(load, times):
     said = output(1, 1, 1_000, 5_000, 3_000)
     assert figure(said, load.figure) == 3_000 * times
