@@ -176,6 +176,11 @@ bench-peers: debian compiled  ## measure, beside Kafka, Redis, RabbitMQ and othe
 	@.ci/need-debian $(PEERS) || echo 'what is missing is left out of the figures, and named in the report' >&2
 	$(MEASURE) benchmarks.peers $(ARGS)
 
+.PHONY: bench-amqp
+bench-amqp: debian compiled  ## measure AMQP beside RabbitMQ, by RabbitMQ's own PerfTest
+	@.ci/need-debian '/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server' java=openjdk-17-jre-headless mvn=maven
+	$(MEASURE) benchmarks.amqp $(ARGS)
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes
 	$(RUN) models.check $(ARGS)

@@ -13,7 +13,15 @@ from txbroker.amqp import connection_methods as c
 from txbroker.amqp import methods as m
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.fields import entries_of
-from txbroker.amqp.framing import HEADER, METHOD, PROTOCOL_HEADER, content_frames, frame_of, method_frame
+from txbroker.amqp.framing import (
+    HEADER,
+    METHOD,
+    PROTOCOL_HEADER,
+    Arrived,
+    content_frames,
+    frame_of,
+    method_frame,
+)
 from txbroker.amqp.method_codec import BY_INDEX, encode_method
 from txbroker.amqp.reply_codes import Reply
 from txbroker.channels.connection import CHANNEL_MAX, FRAME_MAX, State
@@ -22,6 +30,11 @@ from txbroker.wire import messages
 from txbroker.wire.codec import encode
 
 PLAIN = b"\0alice\0pencil"
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
 
 
 class GateHouse(Gate, House):
@@ -129,9 +142,19 @@ def test_a_mechanism_that_is_not_offered_is_refused_and_so_is_a_response_that_is
         closed_by(start(House(), "AMQPLAIN", response), Reply.SYNTAX_ERROR)
 
 
+def test_a_user_who_is_known_comes_in_as_that_where_anybody_may():
+    house = GateHouse()
+    house.admin.ask(messages.SwitchAccess, messages.Switch.DISABLE)
+    for response, principal in ((PLAIN, "alice"), (b"\0bob\0x", "anonymous")):
+        talker = start(house, "PLAIN", response, TLS)
+        assert [type(each) for each in talker.methods()] == [c.ConnectionTune]
+        assert talker.session.principal == principal
+
+
 def test_an_administrator_comes_in_by_the_socket_itself():
     talker = start(GateHouse(), "EXTERNAL", b"", BY_SOCKET)
     assert [type(each) for each in talker.methods()] == [c.ConnectionTune]
+    assert talker.connection.user == talker.session.principal != ""
 
 
 def test_what_comes_of_a_login_after_its_connection_was_closed_is_not_told():
@@ -149,9 +172,9 @@ def test_what_comes_of_a_login_after_its_connection_was_closed_is_not_told():
 
 
 def test_a_client_says_what_it_is_called():
-    properties = {"product": "shop", "version": "1", "connection_name": "till 3", "platform": "\n"}
-    talker = start(House(), client=properties)
-    assert talker.session.client == "till 3 shop 1"
+    properties = {"product": "shop", "version": "1", "connection_name": "till 3"}
+    assert start(House(), client=properties).session.client == "till 3 shop 1"
+    assert start(House(), client=properties | {"product": "a\nb"}).session.client == "till 3 1"
     assert start(House(), client={"product": b"\xff", "version": 7}).session.client == "amqp"
 
 
@@ -175,12 +198,13 @@ def test_limits_that_a_client_leaves_open_are_the_brokers():
     assert talker.connection.frame_max == FRAME_MAX
 
 
-def test_a_channel_above_the_highest_is_refused_with_530():
+def test_a_channel_more_than_there_may_be_is_refused_with_530_whatever_its_number():
     talker = tuning(House())
-    talker.say(c.ConnectionTuneOk(7, 4096, 0), c.ConnectionOpen("/"), on=0)
-    talker.say(c.ChannelOpen(), on=7)
-    assert talker.methods() == [c.ConnectionOpenOk(), c.ChannelOpenOk()]
-    talker.say(c.ChannelOpen(), on=8)
+    talker.say(c.ConnectionTuneOk(2, 4096, 0), c.ConnectionOpen("/"), on=0)
+    talker.say(c.ChannelOpen(), on=65_535)
+    talker.say(c.ChannelOpen(), on=1)
+    assert talker.methods() == [c.ConnectionOpenOk(), c.ChannelOpenOk(), c.ChannelOpenOk()]
+    talker.say(c.ChannelOpen(), on=2)
     closed_by(talker, Reply.NOT_ALLOWED)
 
 
@@ -498,6 +522,41 @@ def test_methods_behind_the_servers_close_are_passed_over_and_nothing_is_deliver
     assert other.all_of() == [b"a"], "what it had is there again"
 
 
+def test_nothing_is_told_behind_the_end(house):
+    talker = house.talker()
+    declared, closed = method_frame(1, declare("a")), method_frame(0, c.ConnectionClose(200, "", 0, 0))
+    talker.feed(declared + method_frame(1, c.ChannelClose(200, "", 0, 0)) + closed)
+    talker.feed(declared)
+    assert [each.method for each in talker.heard] == [c.ConnectionCloseOk()]
+    house.settle()
+    assert [each.method for each in talker.heard] == [c.ConnectionCloseOk()]
+    talker.connection.received(talker.session, Arrived(0, c.ConnectionClose(200, "", 0, 0)), memoryview(b""))
+    assert len(talker.heard) == 1
+
+
+def test_a_close_is_said_once(house):
+    talker = house.talker()
+    talker.refused(c.ChannelOpen(), Reply.CHANNEL_ERROR)
+    talker.connection.answered(encode(messages.Refused(0, "PeerViolation", "missed heartbeats")))
+    talker.connection.answered(encode(messages.GoingAway(0, "the broker stops", SECOND)))
+    talker.feed(frame_of(9, 0, b""))
+    assert talker.methods() == []
+
+
+def test_what_was_published_before_an_error_of_the_connection_is_there(house):
+    talker, other = house.talker(), house.talker()
+    other.queue()
+    talker.feed(published(1, "q", b"a") + frame_of(9, 1, b""))
+    assert talker.closed
+    assert other.all_of() == [b"a"]
+
+
+def test_who_may_stop_sending_is_told(house):
+    talker = house.talker()
+    assert talker.ask(c.ChannelFlow(True)) == c.ChannelFlowOk(True)
+    talker.refused(c.ChannelFlow(False), Reply.NOT_IMPLEMENTED)
+
+
 def test_both_sides_close_at_once():
     talker = House().talker()
     talker.say(c.ChannelOpen(), on=1)
@@ -562,6 +621,9 @@ def test_what_breaks_the_protocol_ends_the_connection(said):
     [close] = talker.methods()
     assert isinstance(close, c.ConnectionClose)
     assert close.reply_code in (501, 502, 503, 505)
+    assert bool(talker.closed) is (close.reply_code != Reply.COMMAND_INVALID), (
+        "what follows can be read or not"
+    )
     talker.feed(method_frame(1, declare()))
     assert talker.methods() == []
 

@@ -215,6 +215,33 @@ def test_a_prefetch_that_grows_lets_more_come(talker):
     assert talker.bodies() == [b"3"]
 
 
+def test_a_consumer_that_does_not_acknowledge_takes_nothing_of_the_channels_prefetch(talker):
+    talker.queue("p")
+    talker.publish("p", *numbered(3, 10))
+    talker.qos(2)
+    talker.qos(1, is_global=True)
+    talker.taken()
+    talker.consume("p", "one")
+    assert talker.bodies() == [b"10"]
+    talker.consume("q", "all", no_ack=True)
+    talker.publish("q", *numbered(9))
+    assert talker.bodies() == numbered(9)
+    talker.say(ack(1))
+    assert talker.bodies() == [b"11"]
+
+
+def test_a_consumer_waits_at_the_broker_with_one_request(house, talker):
+    talker.qos(10)
+    talker.publish("q", *numbered(4))
+    talker.consume()
+    assert len(talker.bodies()) == 4
+    for tag in range(1, 5):
+        talker.say(ack(tag))
+        house.settle()
+    partition = house.broker.queues.declarations.queue("q").partition
+    assert house.broker.queues.takes.waiting_at(partition) == 1
+
+
 def test_what_is_got_does_not_count(house, talker):
     talker.publish("q", *numbered(3))
     talker.qos(1)
@@ -358,6 +385,17 @@ def test_getting_says_how_many_are_left(house, talker):
     assert house.counts("q") == (1, 0)
 
 
+def test_getting_says_what_was_delivered_before(house, talker):
+    talker.publish("q", b"a", b"b")
+    assert talker.get().method.redelivered is False
+    talker.say(m.BasicNack(1, False, True))
+    found = talker.get()
+    assert (found.body, found.method.redelivered, found.headers) == (b"a", True, {"x-delivery-count": 1})
+    house.kill()
+    found = house.talker().get()
+    assert (found.body, found.method.redelivered) == (b"a", True)
+
+
 def test_a_large_message_and_an_empty_one_are_delivered(talker):
     talker.consume()
     bodies = [b"", b"x" * 131_064, b"x" * 131_065, b"y" * 500_000]
@@ -400,6 +438,27 @@ def test_a_reply_goes_straight_to_who_has_asked(house, talker):
     assert [type(each) for each in talker.methods()] == [m.BasicAck], "it is dropped"
 
 
+def test_a_key_that_looks_like_an_address_of_replies_is_one_of_the_default_exchange_alone(talker):
+    talker.bind("q", "amq.topic", "#")
+    talker.publish(f"{REPLIES}.x", b"a", exchange="amq.topic")
+    assert talker.all_of() == [b"a"]
+
+
+def test_replies_among_messages_are_confirmed_with_their_own_tags(talker):
+    talker.confirm()
+    talker.feed(
+        published(1, "q", b"a")
+        + published(1, f"{REPLIES}.x", b"b")
+        + published(1, "q", b"c")
+        + published(1, "q", b"d")
+    )
+    assert [(each.delivery_tag, each.multiple) for each in talker.methods()] == [
+        (2, False),
+        (1, False),
+        (4, True),
+    ]
+
+
 @pytest.mark.parametrize("end", ["channel", "connection", "error"])
 def test_the_address_of_replies_ends_with_its_channel(house, talker, end):
     asker = house.talker()
@@ -429,3 +488,44 @@ def test_replies_are_taken_without_acknowledgement_once_and_by_an_address_of_one
     quiet = house.talker()
     quiet.say(consume(REPLIES, "r", no_ack=True, no_wait=True))
     assert quiet.methods() == []
+
+
+# -- methods in one read --------------------------------------------------------------------------
+
+
+def test_methods_of_one_read_are_answered_in_their_order(house, talker):
+    talker.publish("q", b"a", b"b", b"c")
+    talker.say(
+        declare(), m.BasicQos(0, 1, True), consume(), m.BasicQos(0, 2, True), m.BasicGet(0, "q", False),
+        m.BasicRecover(True), m.BasicCancel("none", False), m.TxSelect(), m.TxCommit(), m.TxRollback(),
+        declare("p"), m.TxCommit(), c.ChannelClose(200, "", 0, 0),
+    )  # fmt: skip
+    answers = [type(each) for each in talker.methods() if not isinstance(each, m.BasicDeliver | m.BasicGetOk)]
+    assert answers[:2] == [m.QueueDeclareOk, m.BasicQosOk]
+    assert [each for each in answers[2:] if each is not m.BasicConsumeOk] == [
+        m.BasicQosOk, m.BasicRecoverOk, m.BasicCancelOk, m.TxSelectOk, m.TxCommitOk, m.TxRollbackOk, m.QueueDeclareOk,
+        m.TxCommitOk, c.ChannelCloseOk,
+    ]  # fmt: skip
+    assert house.counts("q") == (3, 0)
+
+
+def test_an_error_is_told_behind_the_answers_before_it(talker):
+    talker.say(declare("new"), m.BasicQos(0, 1, False), declare("none", passive=True), declare("later"))
+    assert [type(each) for each in talker.methods()] == [m.QueueDeclareOk, m.BasicQosOk, c.ChannelClose]
+
+
+def test_a_changed_prefetch_begins_no_consumer_before_its_answer(talker):
+    talker.publish("q", b"a")
+    talker.say(declare("new"), consume(), m.BasicQos(0, 0, False))
+    kinds = [type(each) for each in talker.methods()]
+    assert set(kinds) == {m.QueueDeclareOk, m.BasicConsumeOk, m.BasicQosOk, m.BasicDeliver}
+    assert kinds.index(m.BasicDeliver) > kinds.index(m.BasicConsumeOk)
+
+
+def test_what_is_recovered_comes_again_behind_the_answer(house, talker):
+    talker.publish("q", b"a")
+    talker.consume()
+    talker.taken()
+    talker.say(declare("new"), m.BasicRecover(True))
+    kinds = [type(each) for each in talker.methods()]
+    assert kinds == [m.QueueDeclareOk, m.BasicRecoverOk, m.BasicDeliver]

@@ -164,12 +164,25 @@ def test_an_exclusive_queue_is_its_connections_alone(house, talker):
 @pytest.mark.parametrize(
     ("flags", "arguments"),
     [({"durable": False}, {}), ({"auto_delete": True}, {}), ({}, {}), ({}, {"x-max-length": 6}),
-     ({"exclusive": True}, {"x-max-length": 5}), ({}, {"x-max-length": 5, "x-message-ttl": 1000})],
+     ({}, {"x-max-length": 5, "x-message-ttl": 1000})],
 )  # fmt: skip
 def test_a_queue_that_is_declared_otherwise_is_406(talker, flags, arguments):
     talker.queue(arguments={"x-max-length": 5})
     talker.refused(declare(arguments=arguments or None, **flags), Reply.PRECONDITION_FAILED)
     talker.queue(arguments={"x-max-length": 5, "x-unknown": [1, {}], "x-queue-type": "classic"})
+
+
+def test_a_queue_that_is_for_everybody_is_not_made_exclusive(talker):
+    talker.queue()
+    talker.refused(declare(exclusive=True), Reply.RESOURCE_LOCKED)
+
+
+def test_what_is_only_delivered_keeps_no_queue_from_being_deleted_if_empty_and_unused(talker):
+    talker.queue()
+    talker.publish("q", b"a")
+    talker.refused(delete("q", if_empty=True), Reply.PRECONDITION_FAILED)
+    talker.get(no_ack=False)
+    talker.ask(delete("q", if_empty=True, if_unused=True))
 
 
 KNOWN = {
@@ -183,7 +196,12 @@ KNOWN = {
 def test_arguments_of_a_queue_are_of_their_types(talker, name):
     for number, good in enumerate(KNOWN[name]):
         assert isinstance(talker.ask(declare(f"good{number}", {name: good})), m.QueueDeclareOk)
-    wrong = {str: [7, b"\xff", "x" * 256], int: [-1, "5", True, 1.0, 1 << 60], bool: [1, "true"]}
+    spans = [1 << 52] if name in ("x-message-ttl", "x-expires") else []
+    wrong = {
+        str: [7, b"\xff", "x" * 256],
+        int: [-1, "5", True, 1.0, 1 << 60, *spans],
+        bool: [1, "true"],
+    }
     for bad in [*wrong[type(KNOWN[name][0])], [1], {"a": 1}, Decimal(5)]:
         talker.refused(declare("bad", {name: bad}), Reply.PRECONDITION_FAILED)
         talker.refused(declare("bad", passive=True), Reply.NOT_FOUND)
@@ -254,9 +272,12 @@ def test_a_queue_is_deleted_if_it_is_empty_and_unused(talker):
     assert talker.all_of() == [b"a"]
     talker.consume()
     talker.refused(delete("q", if_unused=True), Reply.PRECONDITION_FAILED)
-    assert talker.ask(delete("q", if_unused=True, if_empty=True)) == m.QueueDeleteOk(0), (
-        "the consumer has ended, too"
-    )
+    talker.publish("q", b"b")
+    talker.get()
+    talker.say(m.BasicAck(1, False), delete("q", if_unused=True))
+    assert talker.methods() == [m.QueueDeleteOk(0)], "the acknowledgement comes first"
+    talker.queue()
+    assert talker.ask(delete("q", if_unused=True, if_empty=True)) == m.QueueDeleteOk(0)
 
 
 # -- exchanges ------------------------------------------------------------------------------------

@@ -104,6 +104,20 @@ def test_consumers_begin_and_end_in_the_order_of_their_methods(house):
     assert house.attempts("q") == {}
 
 
+def test_nothing_is_read_until_all_are_judged(house):
+    talker = house.talker()
+    talker.open(2)
+    talker.queue()
+    begin(house)
+    holds, hold = [], talker.session.hold
+    talker.session.hold = lambda held: (holds.append(held), hold(held))
+    talker.feed(published(1, "q", b"a") + published(2, "q", b"b"))
+    assert holds == [True]
+    house.settle()
+    assert holds == [True, False]
+    assert house.counts("q") == (2, 0)
+
+
 def test_a_connection_that_ends_meanwhile_leaves_nothing(house):
     talker, other = house.talker(), house.talker()
     talker.queue()

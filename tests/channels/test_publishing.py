@@ -165,6 +165,27 @@ def acked_of(told) -> set[int]:
     return found
 
 
+def test_nothing_is_returned_or_confirmed_behind_the_end_of_the_channel(talker):
+    talker.confirm()
+    talker.feed(
+        published(1, "none", b"a", mandatory=True)
+        + published(1, "q", b"b")
+        + published(1, "q", b"c", exchange="none")
+    )
+    told = [type(each).__name__ for each in talker.methods()]
+    assert told.count("ChannelClose") == 1
+    assert told[-1] == "ChannelClose"
+
+
+def test_confirms_that_come_out_of_order_confirm_no_others(talker):
+    talker.confirm()
+    publishing = talker.connection._channels[1].publishing
+    for first, count in ((3, 2), (2, 1), (1, 1), (5, 2)):
+        publishing._confirm(first, count)
+    told = [(each.delivery_tag, each.multiple) for each in talker.methods()]
+    assert told == [(3, False), (4, False), (2, False), (1, False), (6, True)]
+
+
 def test_immediate_ends_the_connection_with_540(talker):
     talker.refused(published(1, "q", b"a", immediate=True), Reply.NOT_IMPLEMENTED)
 
@@ -251,6 +272,44 @@ def test_a_full_disk_nacks_and_the_client_is_told_until_there_is_room(house, tal
     talker.publish("q", b"e")
     assert talker.methods() == [m.BasicAck(4, False)]
     assert talker.all_of() == [b"e"]
+
+
+def test_messages_for_several_queues_on_a_full_disk_are_refused_together(house, talker):
+    talker.queue("few", {"x-max-length": 5, "x-overflow": "reject-publish"})
+    for each in ("q", "few"):
+        talker.bind(each, "amq.fanout")
+    talker.confirm()
+    fill(house)
+    talker.publish("", b"a", b"b", exchange="amq.fanout")
+    assert [type(each).__name__ for each in talker.methods()] == ["ConnectionBlocked", "BasicNack"]
+
+
+def test_what_goes_to_too_many_places_is_refused(house, talker, monkeypatch):
+    talker.queue("p")
+    for each in ("q", "p"):
+        talker.bind(each, "amq.fanout")
+    monkeypatch.setattr("txbroker.queues.publishing.MAX_COPIES", 1)
+    talker.refused(published(1, "", b"a", exchange="amq.fanout"), Reply.RESOURCE_ERROR)
+    talker.confirm()
+    talker.publish("", b"a", exchange="amq.fanout")
+    assert talker.methods() == [m.BasicNack(1, False, False)]
+
+
+def test_a_request_has_no_more_bytes_than_it_may(house, talker, monkeypatch):
+    monkeypatch.setattr("txbroker.channels.publishing.MAX_REQUEST_DATA", 1000)
+    records = recorded(house)
+    talker.publish("q", b"x" * 600, b"y" * 600)
+    house.settle()
+    assert [type(each).__name__ for each in records] == ["Published"] * 2
+
+
+def test_a_queue_that_refuses_is_known_from_its_declaration_to_its_end(house, talker):
+    declarations = house.broker.queues.declarations
+    assert not declarations.may_refuse
+    talker.queue("few", {"x-overflow": "reject-publish"})
+    assert declarations.may_refuse
+    talker.ask(m.QueueDelete(0, "few", False, False, False))
+    assert not declarations.may_refuse
 
 
 def test_a_full_disk_refuses_declarations_with_506(house, talker):
@@ -372,7 +431,7 @@ def sent(house: House, key: str, value: bytes, headers=None) -> None:
 
 
 def test_a_message_of_the_brokers_own_protocol_has_its_headers_over_amqp(house, talker):
-    sent(house, "q", b"a", {"colour": b"r\xc3\xb6t", "raw": b"\xff"})
+    sent(house, "q", b"a", {"colour": b"r\xc3\xb6t", "raw": b"\xff", EXPIRATION: b"1000000"})
     found = talker.get(no_ack=True)
     assert (found.body, found.method.exchange, found.method.routing_key) == (b"a", "", "q")
     assert found.headers == {"colour": "röt", "raw": b"\xff"}

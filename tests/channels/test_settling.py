@@ -100,9 +100,12 @@ def test_acknowledgements_are_said_before_what_follows_them(house, talker):
 def test_messages_that_lie_far_apart_are_acknowledged_together(house, talker, monkeypatch):
     monkeypatch.setattr(settling, "MAX_SPAN", 4)
     delivered(talker, 12)
-    talker.say(ack(12), ack(1), ack(6), ack(7))
-    house.settle()
-    assert house.counts("q") == (0, 8)
+    for tags, count in (((12, 1, 6, 7), 3), ((2, 11), 2)):
+        records = recorded(house)
+        talker.say(*[ack(tag) for tag in tags])
+        house.settle()
+        assert len(records) == count
+    assert house.counts("q") == (0, 6)
 
 
 # -- returning and rejecting ----------------------------------------------------------------------
@@ -132,6 +135,7 @@ def test_the_count_of_deliveries_stands_among_the_headers_of_the_message(talker)
         talker.say(nack(0, True))
         [again] = talker.taken()
     assert again.headers == {"a": 1, "x-delivery-count": 2}
+    assert again.properties.count(b"x-delivery-count") == 1
     assert props.decoded(again.properties)["type"] == "t"
 
 
@@ -172,7 +176,8 @@ def dying(talker: Talker, **arguments) -> None:
 
 def test_a_dead_letter_says_of_what_it_died(house, talker):
     dying(talker, x_dead_letter_routing_key="post")
-    properties = props.made_of({props.MESSAGE_ID: "1"}, {"mine": 1, "x-death": "forged"})
+    given = {props.MESSAGE_ID: "1", props.EXPIRATION: "60000"}
+    properties = props.made_of(given, {"mine": 1, "x-death": "forged"})
     talker.publish("some.key", b"a", exchange="amq.topic", properties=properties)
     talker.consume("sick")
     talker.taken()
@@ -192,6 +197,7 @@ def test_a_dead_letter_says_of_what_it_died(house, talker):
         "x-first-death-reason": "rejected",
     }  # fmt: skip
     assert props.decoded(found.properties)["message_id"] == "1"
+    assert found.properties.count(b"x-death") == 1
 
 
 def test_expired_ones_lose_their_expiration_and_say_what_it_was(house, talker):
@@ -338,6 +344,31 @@ def test_a_channel_with_very_many_deliveries_is_acknowledged_at_once_and_closed_
         turns += 1
     assert turns >= count // 2 // settling.RETURNED_AT_ONCE - 1
     assert house.counts("q") == (count // 2, 0)
+
+
+def test_many_that_lie_apart_are_returned_together(house, talker):
+    delivered(talker, 2000)
+    talker.say(*[ack(tag) for tag in range(1, 2001, 2)])
+    house.settle()
+    records = recorded(house)
+    talker.ask(c.ChannelClose(200, "", 0, 0))
+    house.settle()
+    assert house.counts("q") == (1000, 0)
+    assert len(records) == -(-1000 // settling.RETURNED_AT_ONCE)
+
+
+def test_those_of_several_queues_are_returned(house, talker, monkeypatch):
+    monkeypatch.setattr(settling, "MAX_SPAN", 4)
+    talker.queue("p")
+    for _ in range(5):
+        talker.publish("q", b"x")
+        talker.publish("p", b"y")
+        talker.get("q")
+        talker.get("p")
+    talker.ask(c.ChannelClose(200, "", 0, 0))
+    house.settle()
+    assert (house.counts("q"), house.counts("p")) == ((5, 0), (5, 0))
+    assert house.attempts("q") == house.attempts("p") == dict.fromkeys(range(5), 1)
 
 
 def test_acknowledgements_on_many_channels_of_one_read_are_all_said(house, talker):

@@ -7,6 +7,7 @@ import pytest
 from journal.constants import MIB
 from tests.channels.talk import House, Talker, published
 from tests.support.broker_room import recorded
+from tests.support.builders import small_files
 from txbroker.amqp import connection_methods as c
 from txbroker.amqp import methods as m
 from txbroker.amqp import properties as props
@@ -155,11 +156,49 @@ def test_a_transaction_goes_through_several_exchanges_in_its_order(house, talker
 def test_a_transaction_that_is_too_large_ends_the_channel_and_nothing_of_it_is_there(house, talker, worker):
     worker.say(m.BasicAck(0, True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txbroker.channels.transactions.MAX_REQUEST_DATA", MIB)
+        patch.setattr("txbroker.channels.pending.MAX_REQUEST_DATA", MIB)
         worker.publish("p", b"x" * 400_000, b"x" * 400_000)
         worker.refused(published(1, "p", b"x" * 400_000), Reply.RESOURCE_ERROR)
     assert house.counts("p") == (0, 0)
     assert house.counts("q") == (4, 0)
+
+
+def test_a_transaction_has_so_many_messages(house, talker, monkeypatch):
+    monkeypatch.setattr("txbroker.channels.pending.MAX_REQUEST_MESSAGES", 2)
+    talker.ask(m.TxSelect())
+    talker.publish("q", b"a", b"b")
+    talker.refused(published(1, "q", b"c"), Reply.RESOURCE_ERROR)
+    assert house.counts("q") == (0, 0)
+
+
+def test_a_transaction_that_has_begun_is_not_begun_anew(house, talker):
+    talker.ask(m.TxSelect())
+    talker.publish("q", b"a")
+    talker.ask(m.TxSelect())
+    commit(talker)
+    assert house.counts("q") == (1, 0)
+
+
+def test_a_mandatory_message_for_a_full_queue_is_refused_with_its_transaction(house, talker):
+    talker.queue("few", {"x-max-length": 0, "x-overflow": "reject-publish"})
+    talker.ask(m.TxSelect())
+    talker.publish("few", b"a", mandatory=True)
+    assert talker.taken() == []
+    talker.refused(m.TxCommit(), Reply.PRECONDITION_FAILED)
+
+
+def test_a_mandatory_message_on_a_full_disk_is_refused_with_its_transaction():
+    house = House(small_files(low_water_bytes=MIB))
+    talker = house.talker()
+    for name in ("a", "b"):
+        talker.queue(name)
+        talker.bind(name, "amq.fanout")
+    talker.ask(m.TxSelect())
+    talker.publish("", b"a", exchange="amq.fanout", mandatory=True)
+    house.filesystem.free_bytes = lambda: 0
+    house.engine.housekeeping.watch_space()
+    talker.refused(m.TxCommit(), Reply.RESOURCE_ERROR)
+    assert house.counts("a") == (0, 0)
 
 
 def test_a_commit_that_is_refused_ends_the_channel_and_the_deliveries_are_back(house, talker, worker):

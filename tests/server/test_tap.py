@@ -89,10 +89,19 @@ def test_help_names_every_option_and_every_setting(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
     said = capsys.readouterr().out
-    for word in ("--data", "--listen", "--config", "--set", "max_sessions", "checkpoint_interval", "MiB"):
+    for word in (
+        "--data",
+        "--listen",
+        "--listen-amqp",
+        "--config",
+        "--set",
+        "max_sessions",
+        "checkpoint_interval",
+        "MiB",
+    ):
         assert word in said
     assert max(map(len, said.splitlines())) <= 120
-    [about_listen] = re.findall(r"--listen=(.*?)\n  -s", said, re.DOTALL)
+    [about_listen] = re.findall(r"--listen=(.*?)\n +--listen-amqp=", said, re.DOTALL)
     assert [line for line in about_listen.splitlines() if "  " in line.strip()] == [], (
         "no indentation amid a line"
     )

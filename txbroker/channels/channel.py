@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from txbroker.amqp.connection_methods import (
@@ -23,6 +24,7 @@ from txbroker.channels.faces import ConnectionFace
 from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
+from txbroker.channels.replies import Replies
 from txbroker.channels.requests import Requests, Then
 from txbroker.channels.settling import Settling
 from txbroker.channels.transactions import Transacting
@@ -65,7 +67,8 @@ class Channel:
     def __init__(self, connection: ChannelsConnection, number: int) -> None:
         self.connection, self.number = connection, number
         self.requests, self.directory = connection.requests, connection.directory
-        self.is_closed = False
+        self.is_closed = self._is_lost = False
+        self.replies = Replies(self.connection.send)
         self.last_queue = ""
         """The queue that was declared last, which is meant where none is named."""
         self.transaction: Transaction | None = None
@@ -107,7 +110,7 @@ class Channel:
         if isinstance(method, ChannelOpen):
             raise _unexpected(method)
         if isinstance(method, ChannelClose):
-            self.connection.send_method(self.number, ChannelCloseOk())
+            self.reply(ChannelCloseOk())
         elif isinstance(method, ChannelCloseOk):
             self.connection.forget(self.number)
 
@@ -134,9 +137,14 @@ class Channel:
     # -- what is said and asked --------------------------------------------------------------------
 
     def reply(self, method: Method) -> None:
-        """Send a method, unless the channel is closed."""
+        """Answer with a method, behind the answers to those before; unless the connection is closed."""
+        if not self._is_lost:
+            self.replies.send(method_frame(self.number, method))
+
+    def tell(self, method: Method) -> None:
+        """Send a method that answers none, unless the channel is closed."""
         if not self.is_closed:
-            self.connection.send(method_frame(self.number, method))
+            self.connection.send_method(self.number, method)
 
     def ask(
         self, kind: Callable[..., Request], *fields: Any, then: Then, is_awaited: bool = False, **named: Any
@@ -149,10 +157,10 @@ class Channel:
         self.settling.flush()
         method = self._under_way
 
-        def refused(refusal: Refused) -> None:
-            error = amqp_error(refusal)
-            self.fail(error, method)
+        def fail(refusal: Refused) -> None:
+            self.fail(amqp_error(refusal), method)
 
+        then, refused = self.replies.later(then, fail)
         self.connection.ask_in_order(
             kind, *fields, is_awaited=is_awaited, then=then, refused=refused, **named
         )
@@ -175,8 +183,8 @@ class Channel:
 
     def _close(self, method: ChannelClose) -> None:  # noqa: ARG002
         self._end()
-        self.connection.send_method(self.number, ChannelCloseOk())
-        self.connection.forget(self.number)
+        self.reply(ChannelCloseOk())
+        self.replies.then(partial(self.connection.forget, self.number))
 
     def _end(self) -> None:
         self.publishing.flush()
@@ -186,7 +194,8 @@ class Channel:
 
     def lost(self) -> None:
         """The connection has ended, or ends: the broker returns what it has, by itself."""
-        self.is_closed = True
+        self.is_closed = self._is_lost = True
+        self.replies.drop()
         self.consuming.lost()
 
 

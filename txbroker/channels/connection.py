@@ -190,7 +190,7 @@ class AmqpConnection:
         if channel is not None:
             channel.received(method, properties, body)
         elif isinstance(method, ChannelOpen):
-            if number > self._channel_max:
+            if len(self._channels) >= self._channel_max:
                 raise AmqpError(
                     Reply.NOT_ALLOWED, f"number of channels opened is limited to {self._channel_max}"
                 )
@@ -205,7 +205,7 @@ class AmqpConnection:
         has_begun = self.state not in (State.AWAITING_HEADER, State.STARTING)
         if isinstance(method, expected) or (isinstance(method, ConnectionClose) and has_begun):
             self._handlers[type(method)](method)
-        elif self.state is not State.CLOSING:
+        else:
             name = type(method).__name__ if method is not None else "a protocol's header"
             raise AmqpError(
                 Reply.CHANNEL_ERROR, f"{name} is not possible: the connection is {self.state.value}"
@@ -261,10 +261,9 @@ class AmqpConnection:
         if isinstance(answer, Challenge):
             self.send_method(0, ConnectionSecure(answer.data))
             return
-        if not self.user or self.requests.session.principal not in (self.user, "anonymous"):
+        if not self.user:
             self.user = self.requests.session.principal
         self.state = State.TUNING
-        self.decoder.frame_max = FRAME_MAX
         self.send_method(0, ConnectionTune(CHANNEL_MAX, FRAME_MAX, HEARTBEAT))
 
     def _go_on(self, method: ConnectionSecureOk) -> None:
@@ -352,7 +351,7 @@ class AmqpConnection:
 
     def next_serial(self) -> int:
         """Return a number for a transaction."""
-        self._last_serial = max(self._last_serial, self.requests.session.last_serial) + 1
+        self._last_serial += 1
         return self._last_serial
 
     def now(self) -> int:
@@ -420,8 +419,7 @@ class AmqpConnection:
         self.turn_over()
         self._say_close(error, index)
         self.state = State.CLOSING
-        for channel in self._channels.values():
-            channel.lost()
+        self._lose_channels()
         if error.reply in (Reply.FRAME_ERROR, Reply.SYNTAX_ERROR, Reply.UNEXPECTED_FRAME):
             self._ends(error.told)  # nothing of what follows can be understood
 
@@ -438,7 +436,12 @@ class AmqpConnection:
 
     def _ends(self, reason: str) -> None:
         self.state = State.CLOSED
+        self._lose_channels()
         self._end(reason)
+
+    def _lose_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.lost()
 
     def forget(self, number: int) -> None:
         """Forget a channel that is closed on both sides."""
@@ -448,8 +451,7 @@ class AmqpConnection:
     def lost(self) -> None:
         """The connection is gone."""
         self.state = State.CLOSED
-        for channel in self._channels.values():
-            channel.lost()
+        self._lose_channels()
 
     # -- time passes -------------------------------------------------------------------------------
 

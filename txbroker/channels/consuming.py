@@ -60,7 +60,7 @@ class Consumer:
         self.count = 0
         self.takes = False
         """Whether a request of it is under way."""
-        self.is_gone = False
+        self.has_begun = self.is_gone = False
         self.prefix = _DELIVER + short_text(tag)
 
 
@@ -118,11 +118,12 @@ class Consuming:
         is_leased = method.arguments.get(LEASE_FIELD) is True and not method.no_ack
         consumer = Consumer(tag, number, queue.partition, method.no_ack, self._each_limit, is_leased)
         self._consumers[tag] = consumer
+        then, refused = channel.replies.later(
+            lambda *_: self._began(consumer, method.no_wait), partial(self._not_begun, name)
+        )
         channel.requests.ask(
-            Consume, queue.partition, number, method.exclusive, priority,
-            then=lambda *_: self._began(consumer, method.no_wait),
-            refused=partial(self._not_begun, consumer, name),
-        )  # fmt: skip
+            Consume, queue.partition, number, method.exclusive, priority, then=then, refused=refused
+        )
 
     def _take_replies(self, tag: str, method: BasicConsume) -> None:
         if not method.no_ack:
@@ -135,17 +136,26 @@ class Consuming:
             self._channel.reply(BasicConsumeOk(tag))
 
     def _reply_came(self, tag: str, content: Content) -> None:
-        self._channel.connection.send(b"".join(self._delivered(_DELIVER + short_text(tag), content, False)))
+        def deliver() -> None:
+            self._channel.connection.send(
+                b"".join(self._delivered(_DELIVER + short_text(tag), content, False))
+            )
+
+        self._channel.replies.then(deliver)  # its consumer may not have been answered yet
 
     def _began(self, consumer: Consumer, no_wait: bool) -> None:
         if self._channel.is_closed:
             return
         if not no_wait:
             self._channel.reply(BasicConsumeOk(consumer.tag))
+        self._channel.replies.then(partial(self._begin, consumer))
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Take its first messages, now that its client knows it."""
+        consumer.has_begun = True
         self._ask(consumer)
 
-    def _not_begun(self, consumer: Consumer, queue: str, refused: Refused) -> None:
-        self._consumers.pop(consumer.tag, None)
+    def _not_begun(self, queue: str, refused: Refused) -> None:
         if refused.error == "QueueInUse":
             self._channel.fail(
                 AmqpError(Reply.ACCESS_REFUSED, f"queue '{queue}' in vhost '/' in exclusive use")
@@ -162,34 +172,41 @@ class Consuming:
             self._cancelled(method)
             return
         consumer.is_gone = True
-        self._channel.requests.ask(StopConsuming, consumer.number, then=lambda *_: self._cancelled(method))
+        [then] = self._channel.replies.later(lambda *_: self._cancelled(method))
+        self._channel.requests.ask(StopConsuming, consumer.number, then=then)
 
     def _cancelled(self, method: BasicCancel) -> None:
-        if not method.no_wait and not self._channel.is_closed:
+        if not method.no_wait:
             self._channel.reply(BasicCancelOk(method.consumer_tag))
 
     def get(self, method: BasicGet) -> None:
         """Get a message, if there is one."""
         channel = self._channel
         queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
+        then, refused = channel.replies.later(
+            partial(self._got, method), lambda refused: channel.fail(amqp_error(refused), method)
+        )
         channel.requests.ask(
-            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT,
-            then=partial(self._got, method), refused=lambda refused: channel.fail(amqp_error(refused), method),
-        )  # fmt: skip
+            TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=then, refused=refused
+        )
 
     def _got(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
+        if taken.runs:
+            # With its tag when it is sent: who acknowledges all up to a tag must have seen those before.
+            self._channel.replies.then(partial(self._give, method, taken, data))
+        else:
+            self._channel.reply(BasicGetEmpty())
+
+    def _give(self, method: BasicGet, taken: Taken, data: memoryview) -> None:
         channel = self._channel
         if channel.is_closed:
             self._give_back(taken)
-            return
-        if not taken.runs:
-            channel.reply(BasicGetEmpty())
             return
         offset = taken.runs[0][0]
         content = content_of(data, 0, len(data), _attempts(taken).get(offset, 0))
         self._last_tag = tag = self._last_tag + 1
         told = BasicGetOk(
-            tag, bool(taken.redelivered or taken.attempts), content.exchange, content.routing_key,
+            tag, bool(taken.redelivered), content.exchange, content.routing_key,
             channel.directory.ready(taken.partition),
         )  # fmt: skip
         if method.no_ack:
@@ -219,7 +236,7 @@ class Consuming:
 
     def _ask(self, consumer: Consumer) -> None:
         """Take messages for a consumer, unless it does already, or may have none."""
-        if consumer.takes or consumer.is_gone or self._channel.is_closed:
+        if consumer.takes or not consumer.has_begun or consumer.is_gone or self._channel.is_closed:
             return
         room = self._room(consumer)
         if room > 0:
@@ -259,11 +276,11 @@ class Consuming:
         """End a consumer whose queue was deleted, and tell its client, if it wants to know."""
         consumer.is_gone = True
         if self._consumers.pop(consumer.tag, None) is not None and self._channel.connection.wants_cancels:
-            self._channel.reply(BasicCancel(consumer.tag, no_wait=True))
+            self._channel.tell(BasicCancel(consumer.tag, no_wait=True))
 
     def _give_back(self, taken: Taken) -> None:
         for first, count in taken.runs:
-            self._settling.give_back(Run(0, count, taken.partition, first, None), counted=False)
+            self._settling.leave(taken.partition, first, first + count)
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -278,7 +295,7 @@ class Consuming:
             tried = attempts.get(offset, 0)
             lease = self._leased(taken.partition, offset) if consumer.is_leased else ""
             content = content_of(data, position, length, tried, lease)
-            pieces += self._delivered(consumer.prefix, content, bool(tried) or offset in again)
+            pieces += self._delivered(consumer.prefix, content, offset in again)
             delivered += 1
         channel.connection.send(b"".join(pieces))
         self._keep(consumer, taken, delivered)
@@ -321,7 +338,7 @@ class Consuming:
             elif some:
                 settling.deliveries.add(tag, some, partition, first, consumer)
             if some < count:
-                settling.give_back(Run(0, count - some, partition, first + some, None), counted=False)
+                settling.leave(partition, first + some, first + count)
             tag, left = tag + some, left - some
         if not consumer.no_ack:
             consumer.count += delivered

@@ -238,7 +238,9 @@ class Declaring:
             done(0)
             return
         queue = channel.directory.queue(name, channel.requests.session)
-        channel.ask(
-            DeleteQueue, name, queue.partition, method.if_empty, method.if_unused,
-            then=lambda counted, _: done(counted.messages),
-        )  # fmt: skip
+        # Of RabbitMQ's conditions, unlike the broker's own, nothing that was delivered and not acknowledged counts.
+        if method.if_unused and channel.directory.has_consumers(queue.partition):
+            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue '{name}' in vhost '/' in use")
+        if method.if_empty and channel.directory.accepted(queue.partition):
+            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue '{name}' in vhost '/' not empty")
+        channel.ask(DeleteQueue, name, queue.partition, then=lambda counted, _: done(counted.messages))

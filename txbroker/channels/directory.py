@@ -10,7 +10,7 @@ from journal.folds.queues import DeclaredQueue, Exchange
 from journal.records.queue_entries import address_of
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content
-from txbroker.errors import QueueFull, QueueInUse, RequestRefused, UnknownExchange, UnknownQueue, Unroutable
+from txbroker.errors import QueueFull, QueueInUse, TxBrokerError, UnknownExchange, UnknownQueue, Unroutable
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
@@ -81,6 +81,15 @@ class Directory:
         state = self._deliveries.at(partition)
         return 0 if state is None else state.count_ready(self.broker.engine.now())
 
+    def accepted(self, partition: int) -> int:
+        """Return how many messages of a queue could be got if everything that was accepted were there."""
+        state = self._deliveries.at(partition)
+        return 0 if state is None else state.count_accepted(self.broker.engine.now())
+
+    def has_consumers(self, partition: int) -> bool:
+        """Return whether somebody consumes a queue."""
+        return self.broker.queues.takes.consumers.count(partition) > 0
+
     def attempts(self, partition: int, offset: int) -> int:
         """Return how often a message was returned."""
         state = self._deliveries.at(partition)
@@ -92,7 +101,7 @@ class Directory:
             self.broker.queues.publishing.routed(address_of(exchange, mandatory=True), frame)
         except Unroutable:
             return False
-        except RequestRefused:
+        except TxBrokerError:
             return True
         return True
 
@@ -112,8 +121,8 @@ class Directory:
             self.broker.queues.publishing.routed(address, frames)
         except QueueFull:
             return True
-        except RequestRefused:
-            return False
+        except TxBrokerError:
+            return False  # of another thing, which the request will be told
         return False
 
     # -- replies without a queue -------------------------------------------------------------------

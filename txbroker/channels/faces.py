@@ -9,6 +9,7 @@ from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.channels.directory import Directory
 from txbroker.channels.pending import Transaction
+from txbroker.channels.replies import Replies
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.wire.messages import Request
 
@@ -83,10 +84,19 @@ class ChannelFace(Protocol):
     def named(self, queue: str) -> str:
         """Return the name of a queue that was given, or that of the one declared last."""
 
-    def reply(self, method: Method) -> None:
-        """Send a method, unless the channel is closed."""
+    @property
+    def replies(self) -> Replies:
+        """Its answers, in the order of the methods."""
 
-    def ask(self, kind: Callable[..., Request], *fields: Any, then: Then, **named: Any) -> None:
+    def reply(self, method: Method) -> None:
+        """Answer with a method, behind the answers to those before."""
+
+    def tell(self, method: Method) -> None:
+        """Send a method that answers none, unless the channel is closed."""
+
+    def ask(
+        self, kind: Callable[..., Request], *fields: Any, then: Then, is_awaited: bool = False, **named: Any
+    ) -> None:
         """Send a request for the method that is being carried out."""
 
     def fail(self, error: AmqpError, method: Method | None = None) -> None:

@@ -35,8 +35,16 @@ assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings._
 def check_equivalent(
     what: str, name: str, known: QueueSettings | ExchangeSettings, given: QueueSettings | ExchangeSettings
 ) -> None:
-    """Raise AmqpError, PRECONDITION_FAILED, if a queue or an exchange is there with other settings."""
+    """Raise AmqpError if a queue or an exchange is there with other settings: PRECONDITION_FAILED, or RESOURCE_LOCKED
+    if one is exclusive and the other is not.
+    """
     has, wants = msgspec.structs.asdict(known), msgspec.structs.asdict(given)
+    if has.get("exclusive") != wants.get("exclusive"):
+        raise AmqpError(
+            Reply.RESOURCE_LOCKED,
+            f"cannot obtain exclusive access to locked queue '{name}' in vhost '/': it was declared "
+            f"{'exclusive' if has['exclusive'] else 'for everybody'}",
+        )
     for field, argument in _ARGUMENTS.items():
         if field in has and has[field] != wants[field]:
             raise AmqpError(

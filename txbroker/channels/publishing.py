@@ -151,7 +151,7 @@ class Publishing:
         if deliver is not None:
             deliver(Content("", message.method.routing_key, message.properties, message.body))
         elif message.method.mandatory:
-            self.give_back(message)
+            self._channel.connection.send(self.returned(message))
         self._confirm(tag, 1)
 
     # -- requests ----------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Publishing:
             return
         elif refused.error == "Unroutable":
             assert batch.mandatory is not None, "no other is refused for that"
-            self.give_back(batch.mandatory)
+            self._channel.connection.send(self.returned(batch.mandatory))
             self._confirm(batch.first, 1)
         elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
             self._confirm(batch.first, len(batch.frames), taken=False)
@@ -216,20 +216,20 @@ class Publishing:
         else:
             self._channel.fail(amqp_error(refused))
 
-    def give_back(self, message: Message) -> None:
-        """Return a message that found no queue."""
+    def returned(self, message: Message) -> bytes:
+        """Return the frames by which a message is returned that found no queue."""
         method, channel = message.method, self._channel
         told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
         frames = content_frames(
             channel.number, message.properties, message.body, channel.connection.frame_max
         )
-        channel.connection.send(b"".join((method_frame(channel.number, told), *frames)))
+        return b"".join((method_frame(channel.number, told), *frames))
 
     # -- confirms ----------------------------------------------------------------------------------
 
     def _confirm(self, first: int, count: int, taken: bool = True) -> None:
         """Tell the client that messages were taken, or were not; with one method if all before them are confirmed."""
-        if not first or self._channel.is_closed:
+        if not first:
             return
         if first == self._unconfirmed_from:
             last = first + count - 1
@@ -243,4 +243,4 @@ class Publishing:
         self._confirmed.add_range(first, first + count)
 
     def _tell(self, tag: int, multiple: bool, taken: bool) -> None:
-        self._channel.reply(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))
+        self._channel.tell(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))

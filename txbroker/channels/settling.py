@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class Settling:
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
             self._channel.is_dirty()
-        elif end - finished.first >= MAX_SPAN or finished.end - first >= MAX_SPAN:
+        elif not _has_room(finished, first, end):
             self._finish(partition, self._finished.pop(partition))
             self.finish(partition, first, end)
             return
@@ -98,9 +98,9 @@ class Settling:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "basic.recover with requeue=false")
         runs = self.deliveries.take_all()
         self._end_leases(runs)
-        self._put_back(runs, requeue=True)
         if isinstance(method, BasicRecover):
             self._channel.reply(BasicRecoverOk())
+        self._channel.replies.then(lambda: self._return(runs, requeue=True))  # also in a transaction
 
     def taken_over(self, tag: int) -> None:
         """Note that another session has taken a delivery over: whatever is said of it here changes nothing."""
@@ -128,10 +128,13 @@ class Settling:
         if transaction is not None:
             (transaction.returned if requeue else transaction.rejected).extend(runs)
             return
-        for run in runs:
-            if requeue:
-                self.give_back(run)
-            else:
+        self._return(runs, requeue)
+
+    def _return(self, runs: list[Run], requeue: bool) -> None:
+        if requeue:
+            self.give_back(runs)
+        else:
+            for run in runs:
                 self.reject_run(run)
         self.on_settled(runs)
 
@@ -182,28 +185,34 @@ class Settling:
             ]
             self._settle(Settled(run.partition, 0, first, retried=retried))
 
-    def give_back(self, run: Run, *, counted: bool = True) -> None:
+    def give_back(self, runs: Iterable[Run]) -> None:
         """Have messages delivered again, with an attempt counted for each: not all at once, if there are many."""
-        if run.partition == ELSEWHERE:
-            return
-        if not counted:
-            offsets = OffsetSet()
-            offsets.add_range(run.offset, run.offset + run.count)
-            self._give_back(run.partition, offsets, counted=False)
-            return
-        self._returned.append((run.partition, run.offset, run.offset + run.count))
-        if not self._is_returning:
+        for run in runs:
+            if run.partition != ELSEWHERE:
+                self._returned.append((run.partition, run.offset, run.offset + run.count))
+        if self._returned and not self._is_returning:
             self._return_some()
 
+    def leave(self, partition: int, first: int, end: int) -> None:
+        """Have messages delivered to others that were taken, and not delivered."""
+        offsets = OffsetSet()
+        offsets.add_range(first, end)
+        self._give_back(partition, offsets, counted=False)
+
     def _return_some(self) -> None:
+        """Return the next, those of one queue; the others in later turns."""
         self._is_returning = False
-        if not self._returned or self._channel.connection.is_closed:
-            return
-        partition, first, end = self._returned.popleft()
-        offsets, middle = OffsetSet(), min(end, first + RETURNED_AT_ONCE)
-        offsets.add_range(first, middle)
-        if middle < end:
-            self._returned.appendleft((partition, middle, end))
+        partition, offsets, left = self._returned[0][0], OffsetSet(), RETURNED_AT_ONCE
+        while left and self._returned:
+            of, first, end = self._returned[0]
+            middle = min(end, first + left)
+            if of != partition or not _has_room(offsets, first, middle):
+                break
+            self._returned.popleft()
+            offsets.add_range(first, middle)
+            left -= middle - first
+            if middle < end:
+                self._returned.appendleft((partition, middle, end))
         self._give_back(partition, offsets, counted=True)
         if self._returned:
             self._is_returning = True
@@ -215,13 +224,16 @@ class Settling:
 
     def close(self) -> None:
         """Return everything: the channel has ended."""
-        self.flush()
         for lease in self.leases.values():
             self._channel.directory.end_lease(lease)
         self.leases.clear()
         transaction = self._channel.transaction
-        for run in [*self.deliveries.take_all(), *(transaction.settled if transaction else ())]:
-            self.give_back(run)
+        self.give_back([*self.deliveries.take_all(), *(transaction.settled if transaction else ())])
+
+
+def _has_room(offsets: OffsetSet, first: int, end: int) -> bool:
+    """Return whether a set with these offsets, too, can be encoded."""
+    return not offsets or max(end, offsets.end) - min(first, offsets.first) < MAX_SPAN
 
 
 def _done(*_: object) -> None:

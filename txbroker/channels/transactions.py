@@ -58,25 +58,27 @@ class Transacting:
             each[2] for each in transaction.mandatory if not self._channel.directory.has_way(each[0], each[1])
         ]
         serial = self._channel.connection.next_serial()
+        then, refused = self._channel.replies.later(
+            lambda *_: self._committed(transaction, unrouted),
+            lambda refused: self._refused(transaction, refused),
+        )
         self._channel.requests.ask(
             Commit, session.number, serial, seen=serial - 1, runs=runs, positions=positions, data=frames,
-            then=lambda *_: self._committed(transaction, unrouted),
-            refused=lambda refused: self._refused(transaction, refused),
+            then=then, refused=refused,
         )  # fmt: skip
 
     def _begin_next(self) -> Transaction:
-        found, self._channel.transaction = self._channel.transaction, Transaction()
+        found = self._channel.transaction
         if found is None:
-            self._channel.transaction = None
             raise AmqpError(Reply.PRECONDITION_FAILED, "channel is not transactional")
+        self._channel.transaction = Transaction()
         return found
 
     def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
         channel = self._channel
-        for message in () if channel.is_closed else unrouted:
-            self._publishing.give_back(message)
-        for run in transaction.returned:
-            self._settling.give_back(run)
+        for message in unrouted:
+            channel.replies.send(self._publishing.returned(message))
+        self._settling.give_back(transaction.returned)
         for run in transaction.rejected:
             self._settling.reject_run(run)
         self._consuming.settled(transaction.settled)
@@ -84,8 +86,7 @@ class Transacting:
 
     def _refused(self, transaction: Transaction, refused: Refused) -> None:
         """End the channel; whatever was acknowledged in the transaction is delivered again."""
-        for run in transaction.settled:
-            self._settling.give_back(run)
+        self._settling.give_back(transaction.settled)
         self._channel.fail(amqp_error(refused))
 
     def rollback(self, method: TxRollback) -> None:  # noqa: ARG002

@@ -167,7 +167,7 @@ def test_the_pages_of_a_list_name_nothing_that_must_not_be_seen():
     scene = Scene()
     for name in ("a-secret", "b", "c-secret", "d", "e-secret"):
         scene.queue(name)
-    queues = scene.room.broker.queues
+    queues = scene.room.broker.queues.listing
     scene.peer.session.rights = Named("b", "d", "amq.default", "amq.topic")  # type: ignore[assignment]
     session, nothing = scene.peer.session, memoryview(b"")
     first = queues.list_queues(session, messages.ListQueues(1, limit=1), nothing)
