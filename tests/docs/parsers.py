@@ -38,6 +38,8 @@ def understand(words, monkeypatch):
         understand_curl(arguments)
     elif program == "openssl":  # it is done: what comes behind it reads what it has made
         subprocess.run(words, check=True, capture_output=True)
+    elif program == "celery":
+        assert arguments == ["-A", "shop", "worker"]
     elif program == "pip":
         assert arguments[0] == "install"
         understand_requirements(arguments[1:])

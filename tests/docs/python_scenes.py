@@ -10,6 +10,7 @@ import ast
 import asyncio
 import contextlib
 import inspect
+import os
 import sqlite3
 import subprocess
 import sys
@@ -334,11 +335,40 @@ def amqp(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         assert orders.settings.durable
 
 
+def celery(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    tmp_path, port = request.getfixturevalue("tmp_path"), free_port()
+    with BrokerProcess(tmp_path / "amqp", f"listen_amqp=tcp:{port}:interface=127.0.0.1") as process:
+        told = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+        def write(name: str) -> Runs:
+            def run(block: Block) -> None:
+                text = block.text.replace(DOCUMENTED_ADDRESS, process.address).replace("5672", str(port))
+                (tmp_path / name).write_text(text)
+
+            return run
+
+        yield write("shop.py")
+        yield write("web.py")
+        subprocess.run([sys.executable, "web.py"], cwd=tmp_path, env=told, check=True, timeout=60)
+        words = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-c", "1", "--without-gossip"]
+        with (
+            (tmp_path / "worker.log").open("w+") as log,
+            subprocess.Popen(words, cwd=tmp_path, env=told, stdout=log, stderr=log) as worker,
+        ):
+            try:
+                eventually(lambda: "bill for order 42" in (tmp_path / "worker.log").read_text())
+            finally:
+                worker.terminate()
+                worker.wait(30)
+        assert sqlite3.connect(tmp_path / "shop.db").execute("SELECT * FROM bills").fetchall() == [(42,)]
+
+
 SCENES: dict[str, Callable[[Any, str, Any], Iterator[Runs]]] = {
     "README.md": readme,
     "packaging/description.md": description,
     "docs/amqp.md": amqp,
     "docs/atomic.md": atomic,
+    "docs/celery.md": celery,
     "docs/clients.md": clients,
     "docs/coordinator.md": coordinator,
     "docs/workers.md": workers,
