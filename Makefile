@@ -212,7 +212,7 @@ venv: compiled  ## set up .venv with the pinned packages
 
 EXTRAS := $(addprefix --extra ,cli twisted tls login tokens postgresql sqlalchemy django zope zstd lz4 spark)
 GROUPS := $(addprefix --group ,bench peers test)
-SHOWN := $(addprefix --extra ,cli twisted sqlalchemy django zope)
+SHOWN := $(addprefix --extra ,cli twisted sqlalchemy django celery zope)
 
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for

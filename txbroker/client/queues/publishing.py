@@ -50,7 +50,7 @@ class Publishes:
 
     def celery(self, app: Any) -> Any:
         """Return what sends tasks of a Celery application with this: ``send_task`` and ``apply_async``, see
-        :class:`txbroker.celery.sending.Tasks`. It needs the blocking client; raises Misuse, and ImportError without
+        ``txbroker.celery.Tasks``. It needs the blocking client; raises Misuse, and ImportError without
         Celery.
         """
         return import_module("txbroker.celery.sending").Tasks(app, self)
