@@ -358,6 +358,20 @@ class AmqpConnection:
         """Return the time of the wall clock, in µs since 1970."""
         return self._broker.engine.clock.wall()
 
+    def in_turn(self, call: Callable[[], object]) -> None:
+        """Call in one of the session's next turns, if the connection is there then."""
+        session = self.requests.session
+        if session.wake is None:
+            self.call_later(0, call)
+            return
+        session.due[call] = self._go_on_with
+        session.wake()
+
+    def _go_on_with(self, call: Callable[[], object]) -> None:
+        if self.state is State.OPEN:
+            call()
+            self.turn_over()
+
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call later, if the connection is there then."""
 

@@ -34,12 +34,14 @@ from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import PASSING, amqp_error
 from txbroker.channels.settling import Settling
 from txbroker.channels.unacknowledged import Run
-from txbroker.wire.messages import MAX_TAKEN, Consume, Refused, StopConsuming, TakeMessages, Taken
+from txbroker.wire.messages import Consume, Refused, StopConsuming, TakeMessages, Taken
 
 MAX_WAIT: Final = 60_000_000
 """µs after which a consumer that waits asks again."""
 AGAIN: Final = 0.1
 """Seconds after which a consumer asks again that was refused for now."""
+TAKEN_AT_ONCE: Final = 256
+"""Most messages that a consumer takes at a time: they are delivered in one turn, 2 ms."""
 TAKEN_BYTES: Final = MIB
 """About how many bytes of messages a consumer takes at a time."""
 _DELIVER: Final = (60 << 16 | 60).to_bytes(4)
@@ -222,7 +224,7 @@ class Consuming:
 
     def _room(self, consumer: Consumer) -> int:
         """Return how many messages more may be delivered to a consumer."""
-        room = MAX_TAKEN
+        room = TAKEN_AT_ONCE
         if not consumer.no_ack:
             if consumer.limit:
                 room = min(room, consumer.limit - consumer.count)
@@ -249,16 +251,15 @@ class Consuming:
     def _came(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
         consumer.takes = False
         if not taken.runs:
-            if (
-                not consumer.is_gone
-            ):  # not within the answer's own turn: an idle broker would never get out of it
-                self._channel.connection.call_later(0, partial(self._ask, consumer))
+            if not consumer.is_gone:  # not now: an idle broker would never get out of it
+                self._channel.connection.in_turn(partial(self._ask, consumer))
             return
         if consumer.is_gone or self._channel.is_closed:
             self._give_back(taken)
             return
         self._deliver(consumer, taken, data)
-        self._ask(consumer)
+        # There may be more, and others are served first: a million in one turn are 10 s.
+        self._channel.connection.in_turn(partial(self._ask, consumer))
 
     def _not_taken(self, consumer: Consumer, refused: Refused) -> None:
         consumer.takes = False

@@ -34,6 +34,9 @@ class ConnectionFace(Protocol):
     def now(self) -> int:
         """Return the time of the wall clock, in µs since 1970."""
 
+    def in_turn(self, call: Callable[[], object]) -> None:
+        """Call in one of the session's next turns, if the connection is there then."""
+
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call later, if the connection is there then."""
 
