@@ -41,8 +41,8 @@ class Settling:
         self._channel = channel
         self.deliveries = Unacknowledged()
         self._finished: dict[int, OffsetSet] = {}
-        self._returned: deque[tuple[int, int, int]] = deque()
-        """(partition, first, end) of what is to be returned yet."""
+        self._returned: deque[tuple[int, bool, int, int]] = deque()
+        """(partition, whether it was rejected, first, end) of what is to be returned yet."""
         self._is_returning = False
         self.on_settled: Callable[[Sequence[Run]], object] = _done
         """Called with deliveries that were acknowledged or returned."""
@@ -173,23 +173,17 @@ class Settling:
         self._give_back(settled.partition, offsets, counted=False)
 
     def reject_run(self, run: Run) -> None:
-        """Have messages go to the dead letters."""
-        if run.partition == ELSEWHERE:
-            return
-        for first in range(run.offset, run.offset + run.count, RETURNED_AT_ONCE):
-            end = min(first + RETURNED_AT_ONCE, run.offset + run.count)
-            attempts = self._channel.directory.attempts
-            retried = [
-                Retried(offset, attempts(run.partition, offset), 0, REJECTED, dead=True)
-                for offset in range(first, end)
-            ]
-            self._settle(Settled(run.partition, 0, first, retried=retried))
+        """Have messages go to the dead letters: not all at once, if there are many."""
+        self._put_off([run], is_rejected=True)
 
     def give_back(self, runs: Iterable[Run]) -> None:
         """Have messages delivered again, with an attempt counted for each: not all at once, if there are many."""
+        self._put_off(runs, is_rejected=False)
+
+    def _put_off(self, runs: Iterable[Run], is_rejected: bool) -> None:
         for run in runs:
             if run.partition != ELSEWHERE:
-                self._returned.append((run.partition, run.offset, run.offset + run.count))
+                self._returned.append((run.partition, is_rejected, run.offset, run.offset + run.count))
         if self._returned and not self._is_returning:
             self._return_some()
 
@@ -200,23 +194,36 @@ class Settling:
         self._give_back(partition, offsets, counted=False)
 
     def _return_some(self) -> None:
-        """Return the next, those of one queue; the others in later turns."""
+        """Return or reject the next, those of one queue; the others in later turns."""
         self._is_returning = False
-        partition, offsets, left = self._returned[0][0], OffsetSet(), RETURNED_AT_ONCE
+        partition, is_rejected, *_ = self._returned[0]
+        offsets, left = OffsetSet(), RETURNED_AT_ONCE
         while left and self._returned:
-            of, first, end = self._returned[0]
+            of, so, first, end = self._returned[0]
             middle = min(end, first + left)
-            if of != partition or not _has_room(offsets, first, middle):
+            if (of, so) != (partition, is_rejected) or not _has_room(offsets, first, middle):
                 break
             self._returned.popleft()
             offsets.add_range(first, middle)
             left -= middle - first
             if middle < end:
-                self._returned.appendleft((partition, middle, end))
-        self._give_back(partition, offsets, counted=True)
+                self._returned.appendleft((partition, is_rejected, middle, end))
+        if is_rejected:
+            self._reject(partition, offsets)
+        else:
+            self._give_back(partition, offsets, counted=True)
         if self._returned:
             self._is_returning = True
             self._channel.connection.call_later(0, self._return_some)
+
+    def _reject(self, partition: int, offsets: OffsetSet) -> None:
+        attempts = self._channel.directory.attempts
+        retried = [
+            Retried(offset, attempts(partition, offset), 0, REJECTED, dead=True)
+            for first, end in offsets.runs()
+            for offset in range(first, end)
+        ]
+        self._settle(Settled(partition, 0, offsets.first, retried=retried))
 
     def _give_back(self, partition: int, offsets: OffsetSet, *, counted: bool) -> None:
         base = offsets.first
