@@ -225,3 +225,17 @@ def test_more_queues_than_a_session_may_read_at_once_are_read_one_after_the_othe
         scene.room.timers.advance(0.001)
         scene.room.engine.sync()
     assert [scene.peer.answer(each).runs for each in asked] == [[(0, 2)]] * 20
+
+
+def test_who_does_not_read_its_answers_gets_no_more_until_it_has():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"a", b"b")
+    scene.peer.session.congested = True
+    waiting = scene.peer.tell(messages.TakeMessages, queue, 1, 1000, 60_000_000)
+    scene.room.engine.sync()
+    assert scene.peer.answer(waiting) is None
+    assert scene.taken(queue, 1, peer=scene.other) == [b"a"], "others are served"
+    scene.peer.session.congested = False
+    scene.room.engine.sync()
+    assert scene.peer.answer(waiting).runs == [(1, 1)]

@@ -110,7 +110,8 @@ class Takes:
         is_first = line is None or not line.is_before(waiting.priority)
         if not (is_first and self.consumers.gets(waiting.consumer)):
             return False
-        is_busy = waiting.session.making >= MOST_AT_ONCE
+        session = waiting.session
+        is_busy = session.making >= MOST_AT_ONCE or (session.congested and waiting.command.max_wait > 0)
         if is_busy or not self._give(state, waiting, waiting.command.most):
             return False
         self.removals.taken(state)
