@@ -26,7 +26,7 @@ from txbroker.amqp.connection_methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
-from txbroker.amqp.fields import Table, decode_table, long_text
+from txbroker.amqp.fields import Table
 from txbroker.amqp.framing import (
     HEARTBEAT_FRAME,
     LEAST_FRAME,
@@ -40,6 +40,8 @@ from txbroker.broker.sessions.session import Session
 from txbroker.channels.blocking import Blocking
 from txbroker.channels.channel import Channel
 from txbroker.channels.directory import Directory
+from txbroker.channels.heartbeats import Heartbeats
+from txbroker.channels.mechanisms import AMQPLAIN, mechanisms_told, plain_of
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
@@ -63,8 +65,9 @@ CHANNEL_MAX: Final = 2047
 FRAME_MAX: Final = 131_072
 HEARTBEAT: Final = 60
 """Seconds that the broker proposes; all three are RabbitMQ's."""
-_AMQPLAIN: Final = "AMQPLAIN"
 _HOSTS: Final = ("/",)
+DELIVERED_AT_ONCE: Final = 256
+"""Most deliveries in one turn of the reactor, unless they are of one request: 2 ms."""
 
 
 class State(Enum):
@@ -127,10 +130,10 @@ class AmqpConnection:
         self._last_consumer = self._last_serial = 0
         self._holding = 0
         """Requests whose answers are to come before anything more is read."""
-        self._heartbeat = 0
-        self._has_sent = self._is_reading = False
-        self._sent_at = self._heard_at = self._closing_at = 0.0
-        self._heard = 0
+        self._heartbeats = Heartbeats()
+        self._in_turn = 0
+        self._is_reading = False
+        self._closing_at = 0.0
         self._handlers: dict[type, Callable[[Any], None]] = {
             type(None): self._greet,
             ConnectionStartOk: self._log_in,
@@ -144,7 +147,7 @@ class AmqpConnection:
 
     def _sending(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def sending(data: bytes) -> None:
-            self._has_sent = True
+            self._heartbeats.has_sent = True
             if data:
                 send(data)
 
@@ -218,25 +221,16 @@ class AmqpConnection:
 
     def _start(self, offered: Offered, data: memoryview) -> None:  # noqa: ARG002
         self._mechanisms = offered.mechanisms
-        names: list[str] = [
-            each for each in ("PLAIN", "EXTERNAL", "OAUTHBEARER") if each in offered.mechanisms
-        ]
-        if "ANONYMOUS" in offered.mechanisms and "PLAIN" not in names:
-            names.insert(0, "PLAIN")  # who it says to be is not looked at
-        if "PLAIN" in names:
-            names.insert(names.index("PLAIN") + 1, _AMQPLAIN)
-        if "ANONYMOUS" in offered.mechanisms:
-            names.append("ANONYMOUS")
         self.state = State.STARTING
-        told = ConnectionStart(0, 9, server_properties(), " ".join(names).encode(), b"en_US")
-        self.send_method(0, told)
+        names = " ".join(mechanisms_told(offered.mechanisms)).encode()
+        self.send_method(0, ConnectionStart(0, 9, server_properties(), names, b"en_US"))
 
     def _log_in(self, method: ConnectionStartOk) -> None:
         properties = method.client_properties
         self._note_client(properties)
         mechanism, data = method.mechanism, method.response
-        if mechanism == _AMQPLAIN:
-            mechanism, data = "PLAIN", _plain_of(data)
+        if mechanism == AMQPLAIN:
+            mechanism, data = "PLAIN", plain_of(data)
         if mechanism == "PLAIN":
             self.user = data.split(b"\0")[1].decode(errors="replace") if data.count(b"\0") >= 2 else ""
             is_known = "PLAIN" in self._mechanisms and self.user in self._broker.access.users
@@ -287,7 +281,7 @@ class AmqpConnection:
                 f"{FRAME_MAX}, and at most {CHANNEL_MAX}",
             )
         self.frame_max = self.decoder.frame_max = frame_max
-        self._channel_max, self._heartbeat = channels, method.heartbeat
+        self._channel_max, self._heartbeats.interval = channels, method.heartbeat
         self.state = State.OPENING
 
     def _open(self, method: ConnectionOpen) -> None:
@@ -357,6 +351,18 @@ class AmqpConnection:
     def now(self) -> int:
         """Return the time of the wall clock, in µs since 1970."""
         return self._broker.engine.clock.wall()
+
+    def has_time_for(self, count: int) -> bool:
+        """Return whether so many deliveries more may be made in this turn of the reactor; count them if so."""
+        if not self._in_turn:
+            self._call_later(0, self._turn_ended)
+        elif self._in_turn + count > DELIVERED_AT_ONCE:
+            return False
+        self._in_turn += count
+        return True
+
+    def _turn_ended(self) -> None:
+        self._in_turn = 0
 
     def in_turn(self, call: Callable[[], object]) -> None:
         """Call in one of the session's next turns, if the connection is there then."""
@@ -475,36 +481,19 @@ class AmqpConnection:
         Called every second with the reactor's time. Who is not read cannot be heard. A client has ``patience`` seconds
         to answer a close.
         """
-        heard = self.decoder.came
-        if heard != self._heard or not is_read or not self._heard_at:
-            self._heard, self._heard_at = heard, now
-        if self._has_sent or not self._sent_at:
-            self._has_sent, self._sent_at = False, now
+        heartbeats = self._heartbeats
+        heartbeats.look(now, self.decoder.came, is_read)
         self.blocking.look(self._broker.engine.full)
         if self.state is State.CLOSING:
             self._closing_at = self._closing_at or now
             return "it has not answered connection.close" if now - self._closing_at > patience else ""
-        if not self._heartbeat or self.state is not State.OPEN:
+        if self.state is not State.OPEN:
             return ""
-        if now - self._sent_at >= self._heartbeat / 2 - 1:
+        if heartbeats.is_due(now):
             self.send(HEARTBEAT_FRAME)
-            self._has_sent, self._sent_at = False, now
-        silent = now - self._heard_at
-        return (
-            f"missed heartbeats: it has said nothing for {silent:.0f} s"
-            if silent > 2 * self._heartbeat
-            else ""
-        )
+            heartbeats.has_sent = False
+        return heartbeats.missed(now)
 
 
 def _nothing() -> None:
     """Do nothing, but have the turn end."""
-
-
-def _plain_of(response: bytes) -> bytes:
-    """Return an AMQPLAIN response (a table without its length) as PLAIN's."""
-    table, _ = decode_table(long_text(response))
-    login, password = table.get("LOGIN"), table.get("PASSWORD")
-    if not (isinstance(login, str) and isinstance(password, str)):
-        raise AmqpError(Reply.SYNTAX_ERROR, "an AMQPLAIN response without LOGIN and PASSWORD")
-    return b"\0" + login.encode() + b"\0" + password.encode()

@@ -249,11 +249,20 @@ class Consuming:
             )  # fmt: skip
 
     def _came(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
-        consumer.takes = False
         if not taken.runs:
+            consumer.takes = False
             if not consumer.is_gone:  # not now: an idle broker would never get out of it
                 self._channel.connection.in_turn(partial(self._ask, consumer))
             return
+        connection = self._channel.connection
+        if connection.has_time_for(sum([count for _, count in taken.runs])):
+            self._delivered_of(consumer, taken, data)
+        else:
+            connection.in_turn(partial(self._delivered_of, consumer, taken, data))
+
+    def _delivered_of(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
+        """Deliver what has come, unless nobody wants it any more, and ask for more."""
+        consumer.takes = False
         if consumer.is_gone or self._channel.is_closed:
             self._give_back(taken)
             return

@@ -34,6 +34,9 @@ class ConnectionFace(Protocol):
     def now(self) -> int:
         """Return the time of the wall clock, in µs since 1970."""
 
+    def has_time_for(self, count: int) -> bool:
+        """Return whether so many deliveries more may be made in this turn of the reactor; count them if so."""
+
     def in_turn(self, call: Callable[[], object]) -> None:
         """Call in one of the session's next turns, if the connection is there then."""
 
