@@ -112,7 +112,11 @@ class CrossCheck:
             case Started():
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
                 if entry.lsn > self._known_from:
-                    self._rows = {n: row for n, row in self._rows.items() if row.state is State.PREPARED}
+                    self._rows = {
+                        n: row
+                        for n, row in self._rows.items()
+                        if row.state is State.PREPARED or n in self.live
+                    }
             case TopicCreated() | TopicAltered() as made if made.added is not None:
                 self._topics.setdefault(made.topic, []).extend(made.added.numbers)
                 self._names.update(

@@ -7,21 +7,7 @@ import pytest
 import txbroker
 from tests.celery import shop
 from tests.celery.worker_process import WorkerProcess
-from tests.support.broker_process import ENVIRONMENT, SMALL_FILES
-from txbroker.drill.broker.broker_process import BrokerProcess, free_port
-
-
-class AmqpBroker(BrokerProcess):
-    """A broker that listens for AMQP, too; always at the same port."""
-
-    def __init__(self, data):
-        self.amqp_port = free_port()
-        listen = ("--listen-amqp", f"tcp:{self.amqp_port}:interface=127.0.0.1", "--set", SMALL_FILES)
-        super().__init__(data, data.with_name("broker.log"), listen, environment=ENVIRONMENT)
-
-    @property
-    def amqp_url(self):
-        return f"amqp://guest:guest@127.0.0.1:{self.amqp_port}//"
+from tests.support.broker_process import AmqpBroker
 
 
 @pytest.fixture

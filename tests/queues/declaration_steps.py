@@ -65,7 +65,10 @@ def delete_queue(world: World, random: Random) -> None:
 def purge(world: World, random: Random) -> None:
     client, name = client_of(world, random), random.choice(QUEUES)
     if client is not None:
-        answer = message_model.purge(world.model, name, world.now)
+        world.sync_small_groups()
+        if world.limits.endings:
+            world.sync()  # whether what is too much ends before it is purged is not promised
+        answer = message_model.purge(world.model, client.name, name, world.now)
         world.ask(client, answer, messages.PurgeQueue, name)
 
 

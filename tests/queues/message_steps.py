@@ -75,6 +75,8 @@ def take_from(world: World, random: Random, partition: int, wait: int = 0) -> No
     most = random.choice((1, 1, 2, 5, 100))
     if wait and world.limits.endings:
         most = 1  # how many dead letters come together is not promised
+    if not wait:
+        world.sync_small_groups()
     answer = message_model.take(world.model, client.name, partition, most, wait, world.now)
     world.ask(client, answer, messages.TakeMessages, partition, most, 1 << 20, wait)
 

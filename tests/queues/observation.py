@@ -46,13 +46,20 @@ class Observation:
     prepared: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
     """The xids of those that were prepared once."""
+    next_exchange: int = 0
+    """The number that the next exchange gets."""
 
     @staticmethod
     def told(
-        queues: Any, exchanges: Any, prepared: Any, committed: list[str], ends: Mapping[int, int]
+        queues: Any,
+        exchanges: Any,
+        prepared: Any,
+        committed: list[str],
+        ends: Mapping[int, int],
+        next_exchange: int,
     ) -> Observation:
         """Return what answers tell."""
-        found = Observation(committed=committed)
+        found = Observation(committed=committed, next_exchange=next_exchange)
         for each in queues:
             rules = astuple(each.settings)[: len(QueueRules._fields)]  # histories make no exclusive queues
             found.queues[each.name] = SeenQueue(
@@ -70,7 +77,7 @@ class Observation:
 
 def expected(model: Model, now: int) -> Observation:
     """Return what the model has; all of it is forced."""
-    found = Observation()
+    found = Observation(next_exchange=model.topology.next_number)
     for name, queue in sorted(model.queues.items()):
         copies, ready = queue.copies, queue.ready(now)
         found.queues[name] = SeenQueue(

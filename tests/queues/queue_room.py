@@ -28,6 +28,8 @@ from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 
 NEVER = 1 << 50
+SINGLE_GROUP = 1 << 16
+"""Most records of a group that has all there are."""
 
 
 class TinyJournal(JournalSettings, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class Limits:
             ),
             segment_bytes=pick((200, 1000, 16 * MIB)), force_messages=pick((1, 4, 1000)),
             slices=random.random() < 0.25, waits=waits, staged=pick((0, 300, MIB, MIB)),
-            group_records=1 << 16 if waits else pick((2, 5, 1 << 16)), endings=random.random() < 0.75,
+            group_records=SINGLE_GROUP if waits else pick((2, 5, SINGLE_GROUP)), endings=random.random() < 0.75,
         )  # fmt: skip
 
     @property

@@ -38,6 +38,20 @@ class BrokerProcess(broker_process.BrokerProcess):
         super().__init__(directory, log, options, certificate=self.certificate, environment=ENVIRONMENT)
 
 
+class AmqpBroker(broker_process.BrokerProcess):
+    """A broker that listens for AMQP, too; always at the same port."""
+
+    def __init__(self, data: Path) -> None:
+        self.amqp_port = broker_process.free_port()
+        listen = f"tcp:{self.amqp_port}:interface=127.0.0.1"
+        options = ("--listen-amqp", listen, "--set", SMALL_FILES)
+        super().__init__(data, data.with_name("broker.log"), options, environment=ENVIRONMENT)
+
+    @property
+    def amqp_url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.amqp_port}//"
+
+
 class ToldBroker(broker_process.BrokerProcess):
     """A broker with any options of ``twistd txbroker``, which may fail to start; tests wait for lines of its output."""
 

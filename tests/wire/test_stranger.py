@@ -8,11 +8,12 @@ from base64 import b64decode, b64encode
 from hashlib import pbkdf2_hmac, sha256
 from hmac import digest
 
+import amqp
 import pytest
 from crc32c import crc32c
 from msgspec import msgpack
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import AmqpBroker, BrokerProcess
 from tests.wire.stranger import BY_NAME, TEXT, Stranger
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def own_broker(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
+    with AmqpBroker(tmp_path / "data") as broker:
         yield broker
 
 
@@ -73,6 +74,8 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
     _deliveries(stranger, number)
     _queues(stranger)
+    _consumers(stranger)
+    _leases(stranger, broker.amqp_port)
     assert stranger.ask("Purge", starts=[(number, 1)])[""] == "Done"
     [topic] = stranger.ask("DescribeTopics")["topics"]
     assert topic["partitions"][0]["start_offset"] == 1
@@ -298,6 +301,34 @@ def _queues(stranger):
     assert stranger.ask("PurgeQueue", name="q")["messages"] == 1
     assert stranger.ask("DeleteExchange", name="e", number=exchange)[""] == "Done"
     assert stranger.ask("DeleteQueue", name="q", partition=number)["messages"] == 1
+
+
+def _consumers(stranger):
+    number = stranger.ask("DeclareQueue", name="c")["partition"]
+    assert stranger.ask("Consume", partition=number, consumer=1, exclusive=True)[""] == "Done"
+    assert stranger.ask("Consume", partition=number, consumer=2)["error"] == "QueueInUse"
+    waits = stranger.say("TakeMessages", partition=number, most=1, max_wait=60_000_000, consumer=1)
+    ended = stranger.say("StopConsuming", consumer=1)
+    assert [stranger.hear()[0]["correlation"] for _ in range(2)] == [waits, ended]
+    assert stranger.ask("Consume", partition=number, consumer=2, priority=7)[""] == "Done"
+    assert stranger.ask("StopConsuming", consumer=2)[""] == "Done"
+
+
+def _leases(stranger, port):
+    number = stranger.ask("DeclareQueue", name="l")["partition"]
+    with amqp.Connection(f"127.0.0.1:{port}") as connection:
+        channel, delivered = connection.channel(), []
+        channel.basic_publish(amqp.Message(b"leased"), routing_key="l")
+        channel.basic_consume("l", callback=delivered.append, arguments={"x-txbroker-lease": True})
+        connection.drain_events(timeout=20.0)
+        lease = bytes.fromhex(delivered[0].headers["x-txbroker-lease"])
+        assert stranger.ask("TakeOver", lease=bytes(16))["error"] == "DeliveryLost"
+        taken = stranger.ask("TakeOver", lease=lease)
+        assert (taken["partition"], taken["offset"], taken["attempts"], taken["queue"]) == (number, 0, 0, "l")
+    done = {"partition": number, "generation": 0, "base": 0, "finished": b"\x02\x01"}
+    told = stranger.ask("CommitOffsets", group="txbroker.queues", offsets=[], settled=[done])
+    assert told[""] == "Done"
+    assert stranger.ask("ListQueues", names=["l"])["queues"][0]["messages"] == 0
 
 
 def _groups(stranger, number):

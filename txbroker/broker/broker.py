@@ -143,7 +143,7 @@ class Broker:
         )
         self._line = self.parked_requests.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
-        self.stepwise = Stepwise(run_blocking, self.accounts, self._broke, self._refused)
+        self.stepwise = Stepwise(run_blocking, self.accounts, engine.when_forced, self._broke, self._refused)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(

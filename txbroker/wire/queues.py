@@ -60,7 +60,9 @@ class DeleteQueue(Request, frozen=True, tag=63):
 
 
 class PurgeQueue(Request, frozen=True, tag=64):
-    """Finish the messages of a queue that could be got now. Answered by :class:`Counted`."""
+    """Finish the messages of a queue that could be got now, with those that were accepted before. Answered by
+    :class:`Counted`.
+    """
 
     name: str
 

@@ -25,7 +25,9 @@ class Made:
         self.worker = ManualWorker()
         self.faults = []
         broker = self.room.broker
-        self.stepwise = Stepwise(self.worker.submit, broker.accounts, self.broke, broker._refused)
+        self.stepwise = Stepwise(
+            self.worker.submit, broker.accounts, self.room.engine.when_forced, self.broke, broker._refused
+        )
         self.left = self.lasts = 0
         self.stepwise.goes_on = self.goes_on
         self.seen = []

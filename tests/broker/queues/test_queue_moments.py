@@ -24,6 +24,7 @@ from tests.broker.queues.scene import (
     settled,
 )
 from tests.support.broker_room import refused
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
 from txbroker.queues.deaths import DEATHS
 from txbroker.wire import messages
 
@@ -264,3 +265,50 @@ def test_a_take_is_answered_though_its_messages_are_not_where_they_should_be(mon
     assert scene.taken(queue, max_wait=SECOND) == []
     monkeypatch.undo()
     assert scene.taken(queue) == [b"a"]
+
+
+def test_who_sends_a_message_and_asks_for_one_gets_it():
+    scene = Scene()
+    queue = scene.queue()
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"a"))
+    asked = scene.peer.tell(messages.TakeMessages, queue, 2)
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"b"))
+    none = scene.peer.tell(messages.TakeMessages, queue + 1, 1)
+    scene.room.engine.sync()
+    assert scene.peer.answer(asked).runs[0][0] == 0
+    assert refused(scene.peer.answer(none), "UnknownQueue")
+
+
+def test_who_asks_while_nothing_comes_is_told_so_once_all_is_forced():
+    scene = Scene()
+    queue = scene.queue()
+    scene.queue("other")
+    scene.peer.tell(messages.Send, SELF, data=framed("other", b"a"))
+    asked = scene.peer.tell(messages.TakeMessages, queue, 1)
+    assert not [each for each in scene.peer.answers if each.correlation == asked]
+    scene.room.engine.sync()
+    assert scene.peer.answer(asked).runs == []
+    scene.publish("q", b"later")
+    assert scene.taken(queue, peer=scene.other) == [b"later"], "it waits no longer"
+
+
+def test_a_purge_finds_what_was_sent_before_it_and_nothing_that_was_sent_after_it():
+    scene = Scene()
+    queue = scene.queue()
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"a", b"b"))
+    purged = scene.peer.tell(messages.PurgeQueue, "q")
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"c"))
+    scene.room.engine.sync()
+    assert scene.peer.answer(purged).messages == 2
+    assert scene.taken(queue) == [b"c"]
+
+
+def test_more_purges_than_may_be_under_way_are_refused_when_they_come():
+    scene = Scene()
+    scene.queue()
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"a"))
+    purges = [scene.peer.tell(messages.PurgeQueue, "q") for _ in range(MOST_AT_ONCE + 1)]
+    scene.room.engine.sync()
+    *purged, one_more = [scene.peer.answer(each) for each in purges]
+    assert [each.messages for each in purged] == [1] + [0] * (MOST_AT_ONCE - 1)
+    assert refused(one_more, "LimitExceeded")

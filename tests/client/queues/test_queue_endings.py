@@ -34,8 +34,8 @@ async def what_expires(connection, name):
     await given(connection.publish("", name, b"late", {"h": b"1"}))
     message = await given(connection.queue(dead).get(10.0))
     assert (message.value, message.key) == (b"soon", dead.encode())
-    [[queue, cause, count, first]] = json.loads(message.header("txbroker.deaths"))
-    assert (queue, cause, count) == (name, "expired", 1)
+    [[queue, cause, count, first, exchange, keys]] = json.loads(message.header("txbroker.deaths"))
+    assert (queue, cause, count, exchange, keys) == (name, "expired", 1, "", [name])
     assert abs(first / 1e6 - time.time()) < 60
     left = await given(connection.queue(name).get(10.0))
     assert (left.value, left.headers) == (b"late", (("h", b"1"),))

@@ -104,10 +104,12 @@ def take(model: Model, session: str, partition: int, most: int, wait: int, now: 
     line = model.waiting.setdefault(partition, [])
     if not line and (given := model.give(session, queue, most, now)):
         return ("Taken", given)
-    if not wait:
-        return ("Taken", [])
     ticket = Ticket(session, partition, most, now + wait)
+    if not wait and model.is_forced():
+        return ("Taken", [])
     line.append(ticket)
+    if not wait:
+        model.until_forced.append((session, lambda _: cancel(model, ticket)))
     return ticket
 
 
@@ -237,12 +239,26 @@ def _count(model: Model, queue: Queue, session: str, offsets: Sequence[int], now
     model.serve(now, [queue])
 
 
-def purge(model: Model, name: str, now: int) -> Answer:
-    """Finish what could be delivered now."""
+def purge(model: Model, session: str, name: str, now: int) -> Answer | Ticket:
+    """Finish what could be delivered once what has been accepted is forced; nothing that comes later."""
     queue = model.queues.get(name)
     if queue is None:
         return refused("UnknownQueue")
-    ready = queue.ready(now)
+    if model.is_forced():
+        return _purge_forced(model, queue, queue.end, now)
+    ticket, until = Ticket(session, queue.partition, 0, now), queue.end
+
+    def answer(now: int) -> None:
+        ticket.answer, ticket.records = _purge_forced(model, queue, until, now), model.records
+
+    model.until_forced.append((session, answer))
+    return ticket
+
+
+def _purge_forced(model: Model, queue: Queue, until: int, now: int) -> Answer:
+    ready = [offset for offset in queue.ready(now) if offset < until]
+    if model.queue_at(queue.partition) is None:
+        return ("Counted", 0)
     for offset in ready:
         del queue.copies[offset]
         model.record()
@@ -256,6 +272,7 @@ def leave(model: Model, session: str, now: int) -> None:
     """A session ends: its transactions are rolled back, what it has is returned, queue by queue."""
     for line in model.waiting.values():
         line[:] = [ticket for ticket in line if ticket.session != session]
+    model.until_forced = [each for each in model.until_forced if each[0] != session]
     for key in [key for key in model.active if key[0] == session]:
         del model.active[key]
         model.record()

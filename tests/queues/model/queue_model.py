@@ -135,7 +135,9 @@ class Begun:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request for messages that waits; ``answer`` is None until it is answered, after ``records`` records."""
+    """A request that waits, for messages or the force; ``answer`` is None until it is answered, after ``records``
+    records.
+    """
 
     session: str
     partition: int
@@ -183,6 +185,10 @@ class Model:
         self.waiting: dict[int, list[Ticket]] = {}
         self.ended: list[str] = []
         self.letters: list[Place] = []
+        self.until_forced: list[tuple[str, Callable[[int], object]]] = []
+        """What sessions have asked that is answered once all before it is forced."""
+        self.is_forced: Callable[[], bool] = lambda: True
+        """Whether all that was accepted is."""
         self.released: list[int] = []
         """The partitions of queues of which a transaction held messages whose rollback is not forced yet."""
         self.records = 0
@@ -257,13 +263,14 @@ class Model:
 
     def give(self, session: str, queue: Queue, most: int, now: int, share: int | None = None) -> list[Given]:
         """Deliver messages to a session: those of the first ``most``, or of its ``share``, that have not expired, or of
-        the next ones if none is left. The others end.
+        all others if none is left. Those before these end. More may be taken then than are given.
         """
         given: list[Given] = []
         some = most if share is None else min(share, most)
-        while not given and (first := queue.ready(now)[:some]):
-            some = most
-            for offset in first:
+        while not given and (ready := queue.ready(now)[:some]):
+            for offset in ready:
+                if len(given) == most:
+                    break
                 copy = queue.copies[offset]
                 if queue.has_expired(offset, now + self.wall_offset):
                     self.end(queue, offset, EXPIRED, now)
@@ -271,6 +278,10 @@ class Model:
                 message = copy.message
                 given.append(Given(offset, message.value, message.key, copy.attempts, copy.seen, message))
                 copy.holder, copy.seen = session, SURELY
+            some = queue.end
+            if not given:
+                for offset in queue.ready(now):
+                    queue.copies[offset].seen = max(queue.copies[offset].seen, PERHAPS)
         return given
 
     def serve(self, now: int, queues: Sequence[Queue] | None = None) -> None:
@@ -331,6 +342,9 @@ class Model:
             released, self.released = self.released, []
             for partition in dict.fromkeys(released):
                 self._release(partition, now)
+            asked, self.until_forced = self.until_forced, []
+            for _, answer in asked:
+                answer(now)
             ending = self.has_to_end(now)
             for each in ending:
                 self.end(*each, now)

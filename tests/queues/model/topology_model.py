@@ -27,7 +27,8 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
         return refused("DeclaredOtherwise")
     if not passive:
         known.used_at = now
-    return ("QueueDeclared", known.partition, len(known.ready(now)))
+    unforced = sum(not each.shown for each in known.copies.values())
+    return ("QueueDeclared", known.partition, len(known.ready(now)) + unforced)
 
 
 def delete_queue(

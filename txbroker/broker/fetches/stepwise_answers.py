@@ -30,6 +30,7 @@ class Until(enum.Enum):
     """What an answer waits for."""
 
     IDLE = "the engine may be idle"
+    FORCED = "what has been accepted is forced"
 
 
 Steps = Generator[Work | Until | None, Any, bytes | None]
@@ -56,8 +57,8 @@ class _Making:
 
 
 class Stepwise:
-    """Makes such answers. ``goes_on`` returns whether the session's turn lasts; ``broke`` is called for our own
-    faults, ``refused`` returns the answer for an error.
+    """Makes such answers. ``goes_on`` returns whether the session's turn lasts; ``when_forced`` calls once everything
+    accepted so far is; ``broke`` is called for our own faults, ``refused`` returns the answer for an error.
     """
 
     log = Logger()
@@ -66,11 +67,13 @@ class Stepwise:
         self,
         run_blocking: RunBlocking,
         answers: Accounts,
+        when_forced: Callable[[Callable[[Any], None], Any], None],
         broke: Callable[[Session, str, Exception], None],
         refused: Callable[[Session, Any, TxBrokerError], bytes],
     ) -> None:
         self._run_blocking = run_blocking
         self._answers = answers
+        self._when_forced = when_forced
         self._broke = broke
         self._refused = refused
         self._waiting: list[_Making] = []
@@ -96,6 +99,9 @@ class Stepwise:
                 work = making.step()
                 if work is Until.IDLE:
                     self._waiting.append(making)
+                    return
+                if work is Until.FORCED:
+                    self._when_forced(self._go_on, making)
                     return
                 if work is not None:
                     self._run_blocking(work, partial(self._done, making), partial(self._failed, making))

@@ -332,15 +332,12 @@ class Queueing:
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""
         state = self._deliveries.of(self._queue_of(command.name, session))
-        # Who has sent messages and purges must not find them afterwards.
-        self._engine.when_forced(self._purge_forced, (session, command, state))
-
-    def _purge_forced(self, asked: tuple[Session, PurgeQueue, QueueDeliveries]) -> None:
-        session, command, state = asked
         self._stepwise.answer(session, command, self._purge(command, state))
 
     def _purge(self, command: PurgeQueue, state: QueueDeliveries) -> Steps:
-        count, until = 0, state.store.high_watermark
+        # Who sends a message and purges must not find it afterwards; who purges and sends one must.
+        count, until = 0, state.store.end_offset
+        yield Until.FORCED
         while True:
             while self._engine.busy:
                 yield Until.IDLE

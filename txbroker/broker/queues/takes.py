@@ -93,15 +93,15 @@ class Takes:
         waiting = Waiting(session, command, state.used_at + wait, consumer)
         if self._takes_now(state, waiting):
             return
-        if wait <= 0:
-            # Who has sent a message and asks for one must not hear that there is none.
-            self._engine.when_forced(self._take_forced, waiting)
-            return
-        self._check_room(session)
+        if wait > 0:
+            self._check_room(session)
         gets = self.consumers.gets(consumer)
         self._lines.setdefault(command.partition, TakeLine()).append(waiting, rests=not gets)
         self._wait(state, waiting)
-        if session.making >= MOST_AT_ONCE and gets:
+        if wait <= 0:
+            # Who has sent a message and asks for one must not hear that there is none.
+            self._engine.when_forced(self._take_forced, waiting)
+        elif session.making >= MOST_AT_ONCE and gets:
             self._serve_on(command.partition, PAUSE)
 
     def _takes_now(self, state: QueueDeliveries, waiting: Waiting) -> bool:
@@ -118,11 +118,9 @@ class Takes:
         return True
 
     def _take_forced(self, waiting: Waiting) -> None:
-        """Answer a request that does not wait, now that everything that was accepted before it is there."""
-        session, command = waiting.session, waiting.command
-        state = self.deliveries.at(command.partition)
-        if state is None or session.state is SessionState.CLOSED or not self._takes_now(state, waiting):
-            self._answers.put(session, encode(Taken(command.correlation, command.partition)))
+        """Answer a request that waits no longer than until everything that was accepted before it is there."""
+        if self._leave(waiting) and not self._takes_now(self._state(waiting.command.partition), waiting):
+            self._answer_none(waiting)
 
     def _check_room(self, session: Session) -> None:
         count, most = self._of_session.get(session.number, 0), self._most_waiting(session)
@@ -262,7 +260,7 @@ class Takes:
         number = waiting.session.number
         waiting.is_in_line = True
         self._of_session[number] = self._of_session.get(number, 0) + 1
-        if self._call_later is not None:
+        if self._call_later is not None and waiting.command.max_wait > 0:
             left = max(0, waiting.until - self._engine.now())
             waiting.timer = self._call_later(left / 1e6, lambda: self._expire(waiting))
         self._look_at_due(state)
@@ -296,14 +294,23 @@ class Takes:
 
     def _expire(self, waiting: Waiting) -> None:
         """Answer a request that waits, without messages."""
+        if self._leave(waiting):
+            self._answer_none(waiting)
+
+    def _leave(self, waiting: Waiting) -> bool:
+        """Have a request wait no longer; return whether it did."""
         number = waiting.command.partition
         line = self._lines.get(number)
         if line is None or not line.remove(waiting):
-            return
+            return False
         if not line:
             del self._lines[number]
         self._stop_waiting(waiting)
-        self._answers.put(waiting.session, encode(Taken(waiting.command.correlation, number)))
+        return True
+
+    def _answer_none(self, waiting: Waiting) -> None:
+        command = waiting.command
+        self._answers.put(waiting.session, encode(Taken(command.correlation, command.partition)))
 
     def _look_at_due(self, state: QueueDeliveries) -> None:
         """Come back when the first message of a queue is due at which somebody waits."""
