@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from journal.folds.group import Group, GroupRow, restored
 from journal.folds.groups import GroupsFold
-from journal.folds.queues import DeclaredQueue, QueuesFold
+from journal.folds.queues import QueuesFold
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.store_state import StoreState
@@ -39,11 +39,10 @@ def _of_topics(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, 
         found = numbers.pop(queue.topic, None)
         if found is None:
             yield f"queue {queue.name!r} has topic {queue.topic!r}, and there is none", queue.topic
-        elif found != [queue.partition]:
-            yield (
-                f"queue {queue.name!r} is partition number {queue.partition}, its topic has {found}",
-                queue.topic,
-            )
+        elif found != list(queue.partitions):
+            first, last = queue.partitions[0], queue.partitions[-1]
+            said = f"number {first}" if first == last else f"numbers {first} to {last}"
+            yield f"queue {queue.name!r} is partition {said}, its topic has {found}", queue.topic
     for topic in numbers:
         yield f"topic {topic!r} is a queue's by its name, and there is no queue for it", topic
 
@@ -58,12 +57,14 @@ def _of_group(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, s
         topic = store.topic if store is not None else f"partition number {number}"
         yield f"group {QUEUE_GROUP!r} has something of partition number {number}, which is no queue's", topic
     for queue in fold.queues.values():
-        for what in _acknowledged(queue, group, stores.get(queue.partition)):
-            yield f"queue {queue.name!r}: {what}", queue.topic
+        for priority, number in enumerate(queue.partitions):
+            of = f", priority {priority}" if queue.settings.max_priority else ""
+            for what in _acknowledged(number, group, stores.get(number)):
+                yield f"queue {queue.name!r}{of}: {what}", queue.topic
 
 
-def _acknowledged(queue: DeclaredQueue, group: Group, store: StoreState | None) -> Iterator[str]:
-    position, kept = group.position(queue.partition), group.settlements.get(queue.partition)
+def _acknowledged(number: int, group: Group, store: StoreState | None) -> Iterator[str]:
+    position, kept = group.position(number), group.settlements.get(number)
     if position is None:
         yield f"group {QUEUE_GROUP!r} has no position in it"
         return

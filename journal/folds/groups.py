@@ -386,8 +386,9 @@ class GroupsFold:
         if record.queue is not None:
             group = self._group(QUEUE_GROUP, QUEUE_GROUP_ID)
             group.settings, group.used = _NEVER_EXPIRES, record.at
-            group.positions[record.first_partition] = (0, "")
-            self.pairs += 1
+            for number in range(record.first_partition, record.first_partition + record.partitions):
+                group.positions[number] = (0, "")
+            self.pairs += record.partitions
 
     def _topic_altered(self, record: TopicAltered) -> None:
         self._ranges.alter(record)

@@ -61,14 +61,25 @@ class Exchange:
 
 
 class DeclaredQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A queue: its name, the topic and the number of its only partition, and how it was declared. It is also its row
+    """A queue: its name, its topic with the number of its first partition, and how it was declared. It is also its row
     in a checkpoint.
+
+    Each priority has a partition, from priority 0 on.
     """
 
     name: Name
     topic: str
     partition: Count
     settings: QueueSettings
+
+    @property
+    def partitions(self) -> range:
+        """The numbers of its partitions, in the order of their priorities."""
+        return range(self.partition, self.partition + self.settings.max_priority + 1)
+
+    def level(self, priority: int) -> int:
+        """Return the partition that messages of a priority are in; a higher one than the queue has is its highest."""
+        return self.partition + min(priority, self.settings.max_priority)
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -124,8 +135,8 @@ class QueuesFold:
     # -- routing -----------------------------------------------------------------------------------
 
     def route(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> list[int]:
-        """Return the partitions of the queues that a message with that routing key and these headers goes to, each
-        once, in an order that depends on the bindings alone.
+        """Return the first partitions of the queues that a message with that routing key and these headers goes to,
+        each once, in an order that depends on the bindings alone.
         """
         found: dict[int, None] = {}
         seen, waiting = {exchange.number}, [exchange]
@@ -170,10 +181,11 @@ class QueuesFold:
                     f"topic {record.topic!r} is a queue's by its name, and there is no queue for it"
                 )
                 return
-            assert record.partitions == 1, f"queue {record.queue.name!r} has {record.partitions} partitions"
-            self._declare(
-                DeclaredQueue(record.queue.name, record.topic, record.first_partition, record.queue.settings)
+            name, settings = record.queue.name, record.queue.settings
+            assert record.partitions == settings.max_priority + 1, (
+                f"queue {name!r} has {record.partitions} partitions, and priorities up to {settings.max_priority}"
             )
+            self._declare(DeclaredQueue(name, record.topic, record.first_partition, settings))
         elif kind is TopicDeleted:
             if record.topic not in self._topics:
                 return
@@ -194,12 +206,16 @@ class QueuesFold:
             f"queue {queue.name!r} has topic {queue.topic!r}, and partition number {queue.partition}"
         )
         assert queue.topic not in self._topics, f"topic {queue.topic!r} is of two queues"
-        self.queues[queue.name] = self.by_partition[queue.partition] = queue
+        shared = self.by_partition.keys() & queue.partitions
+        assert not shared, f"partition number {min(shared)} is of queue {queue.name!r}, and of another one"
+        self.queues[queue.name] = queue
+        self.by_partition.update(dict.fromkeys(queue.partitions, queue))
         self._topics[queue.topic] = queue.name
 
     def _delete(self, name: str) -> None:
         queue = self.queues.pop(name)
-        del self.by_partition[queue.partition]
+        for number in queue.partitions:
+            del self.by_partition[number]
         self._forget_destination((False, name))
 
     def _declare_exchange(self, record: ExchangeDeclared) -> None:

@@ -103,6 +103,8 @@ class Overflow(Choice):
     """Those that come are refused."""
 
 
+MAX_PRIORITY: Final = 255
+"""The highest priority that a message of a queue may have."""
 Duration = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EXPIRY)]
 """µs, ten years at most."""
 
@@ -117,7 +119,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     queue is deleted when it was not used for ``expires`` µs. One that is ``exclusive`` is for the session that has
     declared it, and is deleted after its end. One with ``auto_delete`` is deleted when its last consumer has ended; one
     that is not ``durable`` at the broker's next start. With ``single_active`` one of its consumers gets messages, until
-    it ends; then another one.
+    it ends; then another one. Messages have priorities from 0 to ``max_priority``, each in a log of its own.
     """
 
     delivery_limit: Count | None = None
@@ -131,6 +133,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     auto_delete: bool = False
     durable: bool = True
     single_active: bool = False
+    max_priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] = 0
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -188,7 +188,7 @@ def test_what_is_only_delivered_keeps_no_queue_from_being_deleted_if_empty_and_u
 KNOWN = {
     "x-message-ttl": (0, 60_000), "x-expires": (1, 1 << 31), "x-max-length": (0, 10), "x-delivery-limit": (0, 7),
     "x-dead-letter-exchange": ("", "amq.fanout"), "x-overflow": ("drop-head", "reject-publish"),
-    "x-single-active-consumer": (True, False), "x-queue-type": ("classic", "quorum"),
+    "x-single-active-consumer": (True, False), "x-queue-type": ("classic", "quorum"), "x-max-priority": (0, 255),
 }  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_arguments_of_a_queue_are_of_their_types(talker, name):
 
 @pytest.mark.parametrize(
     ("arguments", "flags"),
-    [({"x-max-length-bytes": 5}, {}), ({"x-max-priority": 5}, {}), ({"x-consumer-timeout": 1}, {}),
+    [({"x-max-length-bytes": 5}, {}), ({"x-max-priority": 256}, {}), ({"x-consumer-timeout": 1}, {}),
      ({"x-overflow": "reject-publish-dlx"}, {}), ({"x-queue-type": "stream"}, {}), ({"x-expires": 0}, {}),
      ({"x-dead-letter-routing-key": "k"}, {}), ({"x-queue-type": "quorum"}, {"exclusive": True}),
      ({"x-queue-type": "quorum"}, {"durable": False}), ({"x-queue-type": "quorum"}, {"auto_delete": True})],

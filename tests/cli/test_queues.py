@@ -86,7 +86,7 @@ class TestLooking:
         assert found["settings"] == {
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
             "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
-            "auto_delete": False, "durable": True, "single_active": False,
+            "auto_delete": False, "durable": True, "single_active": False, "max_priority": 0,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -187,6 +187,19 @@ class TestDeclaring:
                 run("queues", "delete", name, "--if-unused", "--yes", code=3)
             )
         run("queues", "show", name, code=1)
+
+    def test_messages_have_priorities(self, run, name):
+        declared = run("queues", "declare", name, "--max-priority", "5").stdout
+        assert declared == f"Queue {name} is there. Dead letters: dropped; priorities: 0 to 5.\n"
+        run("queues", "publish", "", name, "low", "--priority", "1")
+        run("queues", "publish", "", name, "high", "--priority", "4")
+        came = [run("queues", "get", name, "--ack").stdout.split()[-1] for _ in range(2)]
+        assert came == ["high", "low"]
+        for wrong in (
+            ("declare", name, "--max-priority", "256"),
+            ("publish", "", name, "x", "--priority", "-1"),
+        ):
+            run("queues", *wrong, code=2)
 
     def test_an_exchange_says_where_the_rest_goes(self, run, run_json, name):
         run("exchanges", "declare", name, "--alternate", "amq.fanout", "--auto-delete", "--no-durable")

@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.simulation.mutants import Mutant
 
-_DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_DELIVERIES, _TAKES = "txbroker/queues/queue_deliveries.py", "txbroker/broker/queues/takes.py"
+_ALL_DELIVERIES = "txbroker/queues/deliveries.py"
 _GIVING, _REMOVALS = "txbroker/broker/queues/giving.py", "txbroker/broker/queues/removals.py"
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
 _DEAD, _DEATHS = "txbroker/groups/dead_letters.py", "txbroker/queues/deaths.py"
@@ -44,8 +45,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "count what sessions have in the length of a queue",
         _REMOVALS,
-        "    return state.count_ready(now) - most",
-        "    return state.count_ready(now) + state.unacknowledged - most",
+        "    return state.whole.count_ready(now) - most",
+        "    return state.whole.count_ready(now) + state.whole.unacknowledged - most",
     ),
     Mutant(
         "drop the newest of a run that is too long",
@@ -67,8 +68,8 @@ ENDING_MUTANTS: Final = (
     ),
     Mutant(
         "forget that what was prepared before a start may expire",
-        _DELIVERIES,
-        "            found.has_expiring = prepared_for(queue.partition) is not None\n",
+        _ALL_DELIVERIES,
+        "            found.has_expiring = not is_new and prepared_for(number) is not None\n",
         "            pass\n",
     ),
     Mutant(
@@ -80,8 +81,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "not look at what is first once a message was taken",
         _TAKES,
-        "        self.removals.taken(state)\n",
-        "        pass\n",
+        "            self.removals.taken(given)\n",
+        "            pass\n",
     ),
     Mutant(
         "let what was returned for later stay when it is due, expired or too much",
@@ -123,20 +124,20 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "count the runs of a request by themselves in what a queue refuses",
         _PUBLISHING,
-        "added = spent.added.get(target, 0) + count\n",
+        "added = spent.added.get(number, 0) + count\n",
         "added = count\n",
     ),
     Mutant(
         "not count what is not forced in what a queue refuses",
         _PUBLISHING,
-        "spent.ready[target] = state.count_accepted(",
-        "spent.ready[target] = state.count_ready(",
+        "spent.ready[number] = state.count_accepted(",
+        "spent.ready[number] = state.count_ready(",
     ),
     Mutant(
         "delete a queue at which somebody waits",
         _REQUESTS,
-        "        return bool(state.delivered or self.takes.waiting_at(number) or",
-        "        return bool(state.delivered or",
+        "        return bool(state.is_delivered or self.takes.waiting_at(number) or",
+        "        return bool(state.is_delivered or",
     ),
     Mutant(
         "delete a queue so long after its declaration",

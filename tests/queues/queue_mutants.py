@@ -11,7 +11,8 @@ from typing import Final
 from tests.queues.ending_mutants import ENDING_MUTANTS
 from tests.simulation.mutants import Mutant
 
-_DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_DELIVERIES, _TAKES = "txbroker/queues/queue_deliveries.py", "txbroker/broker/queues/takes.py"
+_ALL_DELIVERIES = "txbroker/queues/deliveries.py"
 _LINE = "txbroker/broker/queues/take_line.py"
 _RETURNS = "txbroker/broker/queues/returns.py"
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
@@ -97,7 +98,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release what is rolled back before the force",
-        _DELIVERIES,
+        _ALL_DELIVERIES,
         "                    self._engine.when_forced(self._look_again, None)\n"
         "                self._changed[number] = None",
         "                    pass\n                self._changed[number] = None\n"
@@ -206,8 +207,8 @@ MUTANTS: Final = (
     Mutant(
         "serve nobody who waits when messages come",
         _TAKES,
-        "        if store.number in self._lines:\n            self.serve(state)\n        self.rem",
-        "        if store.number not in self._lines:\n            self.serve(state)\n        self.rem",
+        "        if state.queue.partition in self._lines:\n            self.serve(state)\n        self.rem",
+        "        if state.queue.partition not in self._lines:\n            self.serve(state)\n        self.rem",
     ),
     Mutant(
         "let those wait for ever whose queue is deleted",
@@ -285,7 +286,7 @@ MUTANTS: Final = (
     Mutant(
         "delete a queue of which a prepared transaction holds a message",
         _DECLARATIONS,
-        "            holder = self._groups.holder(QUEUE_GROUP, queue.partition)\n",
+        "            holder = self._groups.holder(QUEUE_GROUP, number)\n",
         "            holder = None\n",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from tests.queues.queue_mutants import MUTANTS
 from tests.queues.queue_teeth import COPIED, judge
 from tests.support.faulty_sources import check_can_be_made, copy_sources, faulty
 from tests.support.repository import ROOT
-from txbroker.queues.deliveries import QueueDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 COVERED = {
     "Taken": 1650, "Sent": 1200, "Committed": 400, "QueueDeclared": 850, "ExchangeDeclared": 200, "Counted": 200,
@@ -81,7 +81,7 @@ def test_a_history_takes_the_same_course_in_every_process():
 
 @pytest.mark.slow
 def test_a_violation_is_told_with_few_steps_and_how_to_run_them_again(monkeypatch):
-    monkeypatch.setattr(QueueDeliveries, "has", lambda self, holder, offsets: None)
+    monkeypatch.setattr(LevelDeliveries, "has", lambda self, holder, offsets: None)
     outcome = next(outcome for outcome in map(run, range(20)) if outcome.problem)
     text = explain(outcome, 3.0)
     [spec] = [line.partition("=")[2] for line in text.splitlines() if line.startswith("python -m tests")]

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from journal.records.group_entries import LONGEST_EXPIRY
-from journal.records.queue_entries import ExchangeKind, ExchangeSettings, Overflow, QueueSettings, Scalar
+from journal.records.queue_entries import (
+    MAX_PRIORITY,
+    ExchangeKind,
+    ExchangeSettings,
+    Overflow,
+    QueueSettings,
+    Scalar,
+)
 from txbroker.amqp.fields import Table, Value
 from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
 from txbroker.amqp.reply_codes import AmqpError, Reply
@@ -19,7 +26,7 @@ from txbroker.queues.compared_headers import compared
 _KINDS: Final = {kind.word: kind for kind in ExchangeKind}
 _OVERFLOWS: Final = {each.word: each for each in Overflow}
 _QUEUE_TYPES: Final = ("classic", "quorum")
-_NOT_KEPT: Final = ("x-max-length-bytes", "x-max-priority", "x-consumer-timeout")
+_NOT_KEPT: Final = ("x-max-length-bytes", "x-consumer-timeout")
 _MILLISECOND: Final = 1_000
 
 
@@ -54,6 +61,7 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
         auto_delete=declare.auto_delete,
         durable=declare.durable or declare.exclusive,  # which ends before that, and is the same in either way
         single_active=_truth(given, "x-single-active-consumer"),
+        max_priority=_max_priority(given),
     )
 
 
@@ -105,6 +113,13 @@ def _number(given: Mapping[str, Value], name: str) -> int | None:
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise _invalid(name, value, "a number from 0 on")
     return value
+
+
+def _max_priority(given: Table) -> int:
+    found = _number(given, "x-max-priority")
+    if found is not None and found > MAX_PRIORITY:
+        raise _invalid("x-max-priority", found, f"a number from 0 to {MAX_PRIORITY}")
+    return found or 0
 
 
 def _span(given: Table, name: str) -> int | None:

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 from journal.errors import MessageTooLarge
 from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
-from journal.message_headers import Headers
-from journal.records.queue_entries import MAX_NAME_BYTES
+from journal.message_headers import Headers, last_value
+from journal.records.queue_entries import MAX_NAME_BYTES, MAX_PRIORITY
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.queues.amqp_headers import headers_of
 from txbroker.queues.deaths import QueueDeath, deaths_of
-from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
+from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, PRIORITY
 
-_OURS: Final = frozenset({AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION})
+_OURS: Final = frozenset({AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, PRIORITY})
 _DEATH_FIELDS: Final = frozenset(
     {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
 )
@@ -96,7 +96,13 @@ def _made(attribute: Attribute) -> bytes:
     for name, value in attribute.headers:
         if name not in _OURS and len(name.encode(errors="replace")) <= 255:
             headers[name] = text_of(value)
-    return props.made_of({props.DELIVERY_MODE: props.PERSISTENT}, headers)
+    given: dict[int, str | bytes] = {props.DELIVERY_MODE: props.PERSISTENT}
+    said = last_value(attribute.headers, PRIORITY)
+    if said is not None:
+        given[props.PRIORITY] = bytes(
+            [min(int(said), MAX_PRIORITY)] if said.isdigit() and len(said) <= 3 else [0]
+        )
+    return props.made_of(given, headers)
 
 
 def _told(properties: bytes, headers: Headers, attempts: int, lease: str) -> bytes:

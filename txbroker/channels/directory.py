@@ -79,12 +79,12 @@ class Directory:
     def ready(self, partition: int) -> int:
         """Return how many messages of a queue can be got; 0 if it has gone."""
         state = self._deliveries.at(partition)
-        return 0 if state is None else state.count_ready(self.broker.engine.now())
+        return 0 if state is None else state.whole.count_ready(self.broker.engine.now())
 
     def accepted(self, partition: int) -> int:
         """Return how many messages of a queue could be got if everything that was accepted were there."""
         state = self._deliveries.at(partition)
-        return 0 if state is None else state.count_accepted(self.broker.engine.now())
+        return 0 if state is None else state.whole.count_accepted(self.broker.engine.now())
 
     def has_consumers(self, partition: int) -> bool:
         """Return whether somebody consumes a queue."""

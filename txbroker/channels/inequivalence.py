@@ -25,6 +25,7 @@ _ARGUMENTS: Final = {
     "dead_letter_exchange": "x-dead-letter-exchange",
     "dead_letter_key": "x-dead-letter-routing-key",
     "single_active": "x-single-active-consumer",
+    "max_priority": "x-max-priority",
 }
 """What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
 _TIMES: Final = frozenset({"message_ttl", "expires"})
@@ -55,7 +56,7 @@ def check_equivalent(
 
 
 def _said(field: str, value: object) -> str:
-    if value is None:
+    if value is None or (field == "max_priority" and not value):
         return "none"
     if isinstance(value, bool):
         return f"'{str(value).lower()}'"

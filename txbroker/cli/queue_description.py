@@ -85,6 +85,7 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
         ("auto-delete", "with its last consumer" if settings.auto_delete else None),
         ("durable", None if settings.durable else "no, it ends with the broker's process"),
         ("single active", "one consumer gets all messages until it ends" if settings.single_active else None),
+        ("priorities", f"0 to {settings.max_priority}" if settings.max_priority else None),
     ]
 
 

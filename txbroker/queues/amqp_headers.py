@@ -8,7 +8,7 @@ from journal.records.group_entries import LONGEST_EXPIRY
 from txbroker.amqp import properties as props
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
-from txbroker.wire.queues import AMQP_PROPERTIES, EXCHANGE, EXPIRATION
+from txbroker.wire.queues import AMQP_PROPERTIES, EXCHANGE, EXPIRATION, PRIORITY
 
 _MILLISECOND: Final = 1_000
 _MOST_DIGITS: Final = 20
@@ -23,6 +23,8 @@ def headers_of(exchange: str, properties: bytes, spans: Spans) -> list[tuple[str
         headers.append((EXCHANGE, exchange.encode()))
     if props.EXPIRATION in spans:
         headers.append((EXPIRATION, b"%d" % _expiration(props.short_of(properties, spans, props.EXPIRATION))))
+    if props.PRIORITY in spans and (priority := properties[spans[props.PRIORITY][0]]):
+        headers.append((PRIORITY, b"%d" % priority))
     return headers
 
 

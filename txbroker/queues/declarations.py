@@ -132,16 +132,17 @@ class Declarations:
             return known
         _check_new_name("queue", name)
         _check_settings(name, settings)
-        if len(self._fold.queues) >= self._max_queues:
+        there, levels = len(self._fold.by_partition), settings.max_priority + 1
+        if there + levels > self._max_queues:
             raise LimitExceeded(
-                f"there are {len(self._fold.queues)} queues, the limit is {self._max_queues} (max_queues); nothing has "
-                "changed. Delete one"
+                f"there are {len(self._fold.queues)} queues, which count as {there}, each priority as one, and this "
+                f"one as {levels}; the limit is {self._max_queues} (max_queues); nothing has changed. Delete one"
             )
         number = self._engine.catalog.next_partition
         topic = f"{QUEUE_TOPIC_PREFIX}{number}"
         made = Queue(name, settings)
         self._engine.accept(
-            TopicCreated(topic, number, 1, _LOG, self._engine.now(), self._random(ID_BYTES), by, made)
+            TopicCreated(topic, number, levels, _LOG, self._engine.now(), self._random(ID_BYTES), by, made)
         )
         return self._fold.queues[name]
 
@@ -151,21 +152,23 @@ class Declarations:
         Raises :class:`UnknownQueue`, and :class:`QueueInUse` while an undecided transaction needs it.
         """
         queue = self.queue(name)
-        store, group = self._engine.catalog.stores[queue.partition], self._groups.find(QUEUE_GROUP)
-        self._check_free(queue)
-        position, kept = group.position(queue.partition) or 0, group.settlements.get(queue.partition)
-        left = store.end_offset - position - (len(kept.finished) if kept is not None else 0)
+        group, left = self._groups.find(QUEUE_GROUP), 0
+        for number in queue.partitions:
+            self._check_free(queue, number)
+            position, kept = group.position(number) or 0, group.settlements.get(number)
+            left += self._engine.catalog.stores[number].end_offset - position
+            left -= len(kept.finished) if kept is not None else 0
         self._gone += self._fold.leading_to((False, name))
         self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
         self.end_unbound(by)
         return left
 
-    def _check_free(self, queue: DeclaredQueue) -> None:
+    def _check_free(self, queue: DeclaredQueue, number: int) -> None:
         transactions = self._engine.transactions
-        holder = transactions.holds_partition(queue.partition)
+        holder = transactions.holds_partition(number)
         what = "has messages for it"
         if holder is None:
-            holder = self._groups.holder(QUEUE_GROUP, queue.partition)
+            holder = self._groups.holder(QUEUE_GROUP, number)
             what = "has acknowledged messages of it"
         if holder is not None:
             xid = transactions.live[holder].xid

@@ -1,393 +1,16 @@
-"""Deliveries: which messages of a queue are ready, and which session has which of the others.
-
-All of it is in memory alone. What is finished, held by prepared transactions, or due later is in the fold of groups;
-this is what follows from it, and from what was handed out since the start.
-"""
+"""The deliveries of all queues."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue, QueuesFold
-from journal.folds.settlement import Settlement
-from journal.formats.offset_set_bytes import MAX_SPAN
-from journal.log.message_store import MessageStore
-from journal.offset_set import OffsetSet
-from journal.records.group_entries import STOPPED, Retried
-from journal.records.queue_entries import QUEUE_GROUP
+from txbroker.queues.queue_deliveries import ROLLED_BACK, LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
-
-MAX_RUNS: Final = 128
-"""Most runs of offsets that are handed out together: each is read by itself, 40 µs."""
-AHEAD: Final = MAX_SPAN - 1
-"""So far above its lowest message that is not finished others of a queue are delivered."""
-ROLLED_BACK: Final = 0
-"""The holder of what prepared transactions held that are rolled back, until an attempt is counted for it. It counts as
-held until then.
-"""
-_NONE: Final = OffsetSet()
-_NOTHING: Final = Settlement()
-
-
-class QueueDeliveries:
-    """The messages of one queue. ``holders`` are numbers of sessions.
-
-    Offsets from ``frontier`` on have not been looked at since the start. Of those below, some are finished, some held
-    by prepared transactions, some ``returned`` and so ready, some due later, some damaged; sessions have the others.
-    """
-
-    def __init__(
-        self, queue: DeclaredQueue, store: MessageStore, groups: GroupsFold, redelivered_below: int, now: int
-    ) -> None:
-        self.queue, self.store = queue, store
-        self.redelivered_below = redelivered_below
-        """What lies below may have been delivered before the start."""
-        self._groups = groups
-        self.has_expiring = False
-        """Whether messages were put into it since the start that expire by themselves."""
-        self.used_at = now
-        """When it was used last: declared, or its messages taken or waited for."""
-        self.frontier = 0
-        self.returned = OffsetSet()
-        self.delivered: dict[int, OffsetSet] = {}
-        self.damaged = OffsetSet()
-        self._held = OffsetSet()
-        self._later: list[tuple[int, int]] = []
-        """(journal time, offset) of those that are due later; a heap. It may have offsets that are not any more."""
-        for each in self._kept.unfinished.values():
-            self._wait(each.offset, each.due, now)
-        self.look_again()
-
-    # -- what there is -----------------------------------------------------------------------------
-
-    @property
-    def _group(self) -> Group:
-        return self._groups.find(QUEUE_GROUP)
-
-    @property
-    def position(self) -> int:
-        """The lowest offset that is not finished."""
-        return self._group.position(self.store.number) or 0
-
-    @property
-    def _kept(self) -> Settlement:
-        return self._group.settlements.get(self.store.number) or _NOTHING
-
-    @property
-    def finished(self) -> OffsetSet:
-        """The finished offsets above the position."""
-        return self._kept.finished
-
-    def attempts_of(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return how often messages of a run were returned, of those that were."""
-        return [
-            (each.offset, each.attempts) for each in self._kept.details_within(first, end) if each.attempts
-        ]
-
-    def attempts(self, offset: int) -> int:
-        """Return how often a message was returned."""
-        details = self._kept.unfinished.get(offset)
-        return 0 if details is None else details.attempts
-
-    def _due(self, offset: int) -> int:
-        """Return when a message is due; 0 for now."""
-        details = self._kept.unfinished.get(offset)
-        return 0 if details is None else details.due
-
-    @property
-    def fresh_from(self) -> int:
-        """A message that is handed out now may have been handed out before if its offset is below this."""
-        return max(self.frontier, self.redelivered_below)
-
-    def has(self, holder: int, offsets: OffsetSet) -> int | None:
-        """Return the lowest of these offsets that the holder does not have; None if it has all."""
-        lacking = offsets.copy()
-        lacking.difference_update(self.delivered.get(holder, _NONE))
-        return lacking.first if lacking else None
-
-    def forgive(self, offsets: OffsetSet, retried: Iterable[Retried]) -> None:
-        """Take out of these offsets those that are finished already, and those of which that attempt is counted: to say
-        so again changes nothing. That one is given up is new unless it is known.
-        """
-        offsets.difference_update(self.finished)
-        offsets.discard_below(self.position)
-        for each in retried:
-            known = self._kept.unfinished.get(each.offset)
-            if known is not None and known.attempts > each.attempts and (known.is_dead or not each.dead):
-                offsets.discard(each.offset)
-
-    def some_of(self, holder: int, offsets: OffsetSet) -> OffsetSet:
-        """Return those of these offsets that a holder has."""
-        return self.delivered.get(holder, _NONE).shared(offsets)
-
-    def lowest(self, holder: int, most: int) -> OffsetSet:
-        """Return the lowest offsets of those that a holder has, so many at most."""
-        found, left = OffsetSet(), most
-        for first, end in self.delivered.get(holder, _NONE).runs():
-            found.add_range(first, min(end, first + left))
-            left -= end - first
-            if left <= 0:
-                break
-        return found
-
-    @property
-    def parked(self) -> int:
-        """Of how many messages something is known: how often they were returned, or when they are due."""
-        return len(self._kept.unfinished)
-
-    def count_held(self) -> int:
-        """Return how many messages prepared transactions hold."""
-        return len(self._held)
-
-    def ready_run(self, now: int) -> tuple[int, int] | None:
-        """Return the next run of messages that could be got now, which stay where they are; None if there is none."""
-        self.release_due(now)
-        if self.returned:
-            first = self.returned.first
-            return first, self.returned.missing_from(first)
-        first, end_of_log = self._skip(self.store.high_watermark, now), self.store.high_watermark
-        last = min(end_of_log, self.position + AHEAD)
-        return (first, self._end_of_run(first, last)) if first < last else None
-
-    @property
-    def may_expire(self) -> bool:
-        """Whether there may be messages that expire. Of those from before the start it is not known."""
-        return self.queue.settings.message_ttl is not None or self.may_have_expiring
-
-    @property
-    def may_have_expiring(self) -> bool:
-        """Whether there may be messages that expire by themselves."""
-        return self.has_expiring or self.position < self.redelivered_below
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many messages sessions have."""
-        return sum(len(each) for holder, each in self.delivered.items() if holder != ROLLED_BACK)
-
-    @property
-    def left(self) -> int:
-        """How many messages are not finished."""
-        return max(0, self.store.high_watermark - self.position - len(self.finished))
-
-    @property
-    def accepted(self) -> int:
-        """How many messages are not finished, with those that are not forced yet."""
-        return self.store.end_offset - self.position - len(self.finished)
-
-    def count_ready(self, now: int) -> int:
-        """Return how many messages could be got now."""
-        later = sum(1 for each in self._kept.unfinished.values() if each.due > now)
-        return max(0, self.count_free() - later)
-
-    def count_free(self) -> int:
-        """Return how many messages could be got if none were due later: it does not look at each of these."""
-        return max(0, self.left - self.unacknowledged - len(self._held) - len(self.damaged))
-
-    def count_accepted(self, now: int) -> int:
-        """Return how many messages could be got now if all that is accepted were forced."""
-        return self.count_ready(now) + self.store.end_offset - self.store.high_watermark
-
-    def _is_open(self, offset: int) -> bool:
-        return offset >= self.position and offset not in self.finished
-
-    def next_due(self) -> int | None:
-        """Return the journal time at which a message is due that is due later; None if there is none."""
-        return self._later[0][0] if self._later else None
-
-    # -- what is handed out ------------------------------------------------------------------------
-
-    def take(self, holder: int, most: int, now: int) -> list[tuple[int, int]]:
-        """Give a holder up to ``most`` ready messages, those first that were returned; return them as runs of offsets,
-        (first, end). It may be nothing.
-        """
-        self.release_due(now)
-        found, taken = self._returned_runs(most), OffsetSet()
-        for first, end in found:
-            taken.add_range(first, end)
-            most -= end - first
-        self.returned.difference_update(taken)
-        while most and len(found) < MAX_RUNS and (run := self._next_run(most, now)) is not None:
-            taken.add_range(*run)
-            found.append(run)
-            most -= run[1] - run[0]
-        if found:
-            self.delivered.setdefault(holder, OffsetSet()).update(taken)
-        return found
-
-    def _returned_runs(self, most: int) -> list[tuple[int, int]]:
-        """Return the first runs of those messages that were returned."""
-        found: list[tuple[int, int]] = []
-        for first, end in self.returned.runs() if self.returned else ():
-            end = min(end, first + most)
-            found.append((first, end))
-            most -= end - first
-            if not most or len(found) == MAX_RUNS:
-                break
-        return found
-
-    def _next_run(self, most: int, now: int) -> tuple[int, int] | None:
-        """Take the next run of messages that were not handed out yet; None if there is none."""
-        end_of_log = self.store.high_watermark
-        first = self._skip(end_of_log, now)
-        last = min(end_of_log, first + most, self.position + AHEAD)
-        if first < self.redelivered_below:
-            last = min(last, self.redelivered_below)
-        if first >= last:
-            return None
-        self.frontier = end = self._end_of_run(first, last)
-        return first, end
-
-    def _skip(self, end_of_log: int, now: int) -> int:
-        """Move the frontier to the first message that can be handed out, or to the end of the log."""
-        offset = max(self.frontier, self.position)
-        finished = self.finished
-        while offset < end_of_log:
-            following = self._held.missing_from(finished.missing_from(offset))
-            if following != offset:
-                offset = following
-            elif self._due(offset) > now:
-                offset += 1
-            else:
-                break
-        self.frontier = max(self.frontier, min(offset, end_of_log))
-        return self.frontier
-
-    def _end_of_run(self, first: int, most: int) -> int:
-        """Return where a run ends that begins there: before what cannot be handed out."""
-        stops = [
-            each.first for each in (self.finished.within(first, most), self._held.within(first, most)) if each
-        ]
-        stops += [each.offset for each in islice(self._kept.details_within(first + 1, most), 1)]
-        return min([most, *stops])
-
-    def release_due(self, now: int) -> None:
-        """Make ready what is due by now."""
-        while self._later and self._later[0][0] <= now:
-            _, offset = heappop(self._later)
-            is_here = offset < self.frontier and self._is_open(offset) and not self._is_elsewhere(offset)
-            if is_here and self._due(offset) <= now:
-                self.returned.add(offset)
-
-    def _is_elsewhere(self, offset: int) -> bool:
-        return offset in self._held or any(offset in each for each in self.delivered.values())
-
-    # -- what comes back ---------------------------------------------------------------------------
-
-    def give_back(self, holder: int, offsets: OffsetSet) -> None:
-        """Make messages ready again that a holder has; others of these are passed over."""
-        kept = self.delivered.get(holder)
-        if kept is None:
-            return
-        back = kept.shared(offsets)
-        self._let_go(holder, back)
-        self._make_ready(back)
-
-    def hand_over(self, holder: int, other: int, offset: int) -> bool:
-        """Give another holder a message that a holder has; return whether that has it."""
-        if offset not in self.delivered.get(holder, _NONE):
-            return False
-        self._let_go(holder, range_of(offset, offset + 1))
-        self.delivered.setdefault(other, OffsetSet()).add(offset)
-        return True
-
-    def settled(self, holder: int, unfinished: Iterable[tuple[int, int]], now: int) -> None:
-        """Note that a holder has returned messages, by a record: (offset, when it is due)."""
-        for offset, due in unfinished:
-            if offset not in self.delivered.get(holder, _NONE):
-                continue  # a repetition
-            self._let_go(holder, range_of(offset, offset + 1))
-            if not self._wait(offset, due, now):
-                self._make_ready(range_of(offset, offset + 1))
-
-    def _make_ready(self, offsets: OffsetSet) -> None:
-        """Have messages got again; those above the frontier are as they are."""
-        for first, end in offsets.runs():
-            if first < self.frontier:
-                self.returned.add_range(first, min(end, self.frontier))
-
-    def _wait(self, offset: int, due: int, now: int) -> bool:
-        """Return whether a message is due later, and remember that, unless it goes to the dead letters."""
-        if now < due < STOPPED:
-            heappush(self._later, (due, offset))
-        return due > now
-
-    def ended(self, holder: int | None, offsets: OffsetSet) -> None:
-        """Note that a record has ended messages that were ready, or that a holder had."""
-        self.returned.difference_update(offsets)
-        if holder is not None:
-            self._let_go(holder, offsets)
-
-    def put_off(self, holder: int, offsets: OffsetSet, until: int) -> None:
-        """Take messages from a holder; they are ready at that journal time."""
-        self._let_go(holder, offsets)
-        for first, end in offsets.runs():
-            for offset in range(first, end):
-                heappush(self._later, (until, offset))
-
-    def pass_over_ready(self, first: int, end: int) -> None:
-        """Note that the first ready messages cannot be read: nobody gets them before the next start."""
-        damaged = range_of(first, end)
-        self.returned.difference_update(damaged)
-        if first == self.frontier:
-            self.frontier = end
-        self.damaged.update(damaged)
-
-    def pass_over(self, holder: int, first: int, end: int) -> None:
-        """Note that messages which a holder was to get cannot be read: nobody gets them before the next start."""
-        damaged = range_of(first, end)
-        self._let_go(holder, damaged)
-        self.damaged.update(damaged)
-
-    def _let_go(self, holder: int, offsets: OffsetSet) -> None:
-        kept = self.delivered.get(holder)
-        if kept is not None:
-            kept.difference_update(offsets)
-            if not kept:
-                del self.delivered[holder]
-        if holder == ROLLED_BACK:
-            self._held.difference_update(offsets)
-
-    def let_go(self, holder: int) -> None:
-        """Take from a session what a record of it has finished, or given to a prepared transaction.
-
-        What has been given to one stays held until :meth:`look_again`, though it may be rolled back before that.
-        """
-        held, finished, position = self._held_now(), self.finished, self.position
-        self._held.update(held)
-        self._held.difference_update(finished)
-        self._held.discard_below(position)
-        if (kept := self.delivered.get(holder)) is not None:
-            kept.difference_update(finished)
-            kept.difference_update(held)
-            kept.discard_below(position)
-            if not kept:
-                del self.delivered[holder]
-        for each in (self.returned, self.damaged):
-            each.difference_update(finished)
-            each.difference_update(held)
-            each.discard_below(position)
-
-    def _held_now(self) -> OffsetSet:
-        held = self._groups.held(QUEUE_GROUP, self.store.number)
-        return _NONE if held is None else held.offsets
-
-    def look_again(self) -> None:
-        """Hand to :data:`ROLLED_BACK` what prepared transactions held, and what their outcome has not finished."""
-        before, self._held = self._held, self._held_now().copy()
-        released = before.copy()
-        released.difference_update(self._held)
-        released.difference_update(self.finished)
-        released.discard_below(self.position)
-        if released:
-            self.delivered[ROLLED_BACK] = released
-            self._held.update(released)
 
 
 class Deliveries:
@@ -401,41 +24,48 @@ class Deliveries:
         """Partitions of queues that have ended with the broker's last process, and are there until they can be deleted.
         Nothing of them is given to anybody.
         """
-        self._queues: dict[int, QueueDeliveries] = {}
+        self._queues: dict[int, LevelDeliveries] = {}
         self._changed: dict[int, None] = {}
         self._settled: set[int] = set()
         """Partitions of queues in which something may have been finished since :meth:`finished_since` was called."""
-        self.on_ready: Callable[[QueueDeliveries], object] = _nothing
+        self.on_ready: Callable[[LevelDeliveries], object] = _nothing
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
-        prepared_for = engine.transactions.holds_partition
         for queue in fold.queues.values():
-            found = self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
-            # What undecided transactions will bring was looked at before this start.
-            found.has_expiring = prepared_for(queue.partition) is not None
+            self._enter(queue, is_new=False)
 
     def of(self, queue: DeclaredQueue) -> QueueDeliveries:
         """Return the deliveries of a queue."""
         found = self._queues.get(queue.partition)
-        return self._enter(queue, 0) if found is None else found
+        return self._enter(queue) if found is None else found.whole
 
-    def _enter(self, queue: DeclaredQueue, redelivered_below: int) -> QueueDeliveries:
-        store = self._engine.catalog.stores[queue.partition]
-        found = QueueDeliveries(queue, store, self._groups, redelivered_below, self._engine.now())
-        if queue.partition in self.over:
+    def _enter(self, queue: DeclaredQueue, *, is_new: bool = True) -> QueueDeliveries:
+        levels, now, prepared_for = [], self._engine.now(), self._engine.transactions.holds_partition
+        for number in queue.partitions:
+            store = self._engine.catalog.stores[number]
+            found = LevelDeliveries(queue, store, self._groups, 0 if is_new else store.end_offset, now)
+            # What undecided transactions will bring was looked at before this start.
+            found.has_expiring = not is_new and prepared_for(number) is not None
+            levels.append(found)
+        if queue.partition not in self.over:
+            self._queues.update({each.store.number: each for each in levels})
+            self._settled.update(queue.partitions)
+        return QueueDeliveries(queue, levels[::-1], now)
+
+    def at(self, partition: int) -> LevelDeliveries | None:
+        """Return the deliveries in that partition; None if it is no queue's, or one's that is over."""
+        found = self._queues.get(partition)
+        if found is not None:
             return found
-        self._queues[queue.partition] = found
-        self._settled.add(queue.partition)
-        return found
-
-    def at(self, partition: int) -> QueueDeliveries | None:
-        """Return the deliveries of the queue with that partition; None if it is no queue's, or one's that is over."""
         queue = self._fold.by_partition.get(partition)
-        return None if queue is None or partition in self.over else self.of(queue)
+        if queue is None or queue.partition in self.over:
+            return None
+        self._enter(queue)
+        return self._queues[partition]
 
     def changed(self, partitions: Iterable[int], session: int) -> None:
         """Note that a record has changed what is finished or held in these partitions of queues: one of a transaction
-        of that session, or (0) another one, of which :meth:`QueueDeliveries.let_go` is told by who has made it.
+        of that session, or (0) another one, of which :meth:`LevelDeliveries.let_go` is told by who has made it.
 
         It is still being applied: what it releases is ready once it is forced.
         """
@@ -456,30 +86,24 @@ class Deliveries:
                 if ROLLED_BACK in found.delivered:
                     self.on_released()
 
-    def finished_since(self) -> list[QueueDeliveries]:
+    def finished_since(self) -> list[LevelDeliveries]:
         """Return the queues in which something may have been finished since this was called last."""
         settled, self._settled = self._settled, set()
         return [found for number in settled if (found := self._queues.get(number)) is not None]
 
-    def forget(self, partition: int) -> None:
-        """Forget the queue of a partition: it was deleted."""
-        self._queues.pop(partition, None)
-        self.over.discard(partition)
+    def forget(self, queue: DeclaredQueue) -> None:
+        """Forget a queue that was deleted."""
+        for number in queue.partitions:
+            self._queues.pop(number, None)
+        self.over.discard(queue.partition)
 
-    def held_by(self, holder: int) -> list[QueueDeliveries]:
+    def held_by(self, holder: int) -> list[LevelDeliveries]:
         """Return the queues of which a holder has messages."""
         return [each for each in self._queues.values() if holder in each.delivered]
 
-    def all(self) -> Iterable[QueueDeliveries]:
+    def all(self) -> Iterable[LevelDeliveries]:
         """Return those of all queues that were asked for since the start."""
         return self._queues.values()
-
-
-def range_of(first: int, end: int) -> OffsetSet:
-    """Return the set of the offsets from ``first`` to below ``end``."""
-    found = OffsetSet()
-    found.add_range(first, end)
-    return found
 
 
 def _nothing(*_: object) -> None:

@@ -30,6 +30,7 @@ from txbroker.errors import (
 from txbroker.queues.compared_headers import compared_headers
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
+from txbroker.queues.priorities import priority_of
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -120,15 +121,18 @@ class Publishing:
         return found
 
     def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
-        key, headers, expires = _read(attribute)
+        key, headers, priority, expires = _read(attribute)
         found, over = self._fold.route(exchange, key, headers), self._deliveries.over
         if over:
             found = [each for each in found if each not in over]
         if not found and mandatory:
             raise _unroutable(exchange, key)
+        if priority:
+            found = [self._fold.by_partition[each].level(priority) for each in found]
         if expires:
             for partition in found:
-                self._deliveries.of(self._fold.by_partition[partition]).has_expiring = True
+                if (state := self._deliveries.at(partition)) is not None:
+                    state.has_expiring = True
         return found
 
     def check_lengths(self, runs: Sequence[UnsentRun], spent: Ways) -> None:
@@ -139,11 +143,12 @@ class Publishing:
                 most = queue.settings.max_length
                 if most is None or queue.settings.overflow is not Overflow.REJECT_PUBLISH:
                     continue
-                spent.added[target] = added = spent.added.get(target, 0) + count
+                number = queue.partition
+                spent.added[number] = added = spent.added.get(number, 0) + count
                 state = self._deliveries.of(queue)
-                if state.accepted + added > most and target not in spent.ready:
-                    spent.ready[target] = state.count_accepted(self._engine.now())
-                if state.accepted + added > most and spent.ready[target] + added > most:
+                if state.accepted + added > most and number not in spent.ready:
+                    spent.ready[number] = state.count_accepted(self._engine.now())
+                if state.accepted + added > most and spent.ready[number] + added > most:
                     raise QueueFull(
                         f"queue {queue.name!r} may have {most} messages that can be got, and would have more with the "
                         f"{added} that the request brings; nothing was sent. Take messages out of it, or wait"
@@ -207,10 +212,10 @@ def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
     return bytes(frames[begin : begin + header[7]])
 
 
-def _read(data: bytes) -> tuple[str, Mapping[str, object], bool]:
-    """Return a routing key, headers, and whether a message expires by itself."""
+def _read(data: bytes) -> tuple[str, Mapping[str, object], int, bool]:
+    """Return a routing key, headers, the priority, and whether a message expires by itself."""
     if not data:
-        return "", {}, False
+        return "", {}, 0, False
     try:
         attribute = unpack_attribute(data)
         key = (attribute.key or b"").decode()
@@ -220,7 +225,8 @@ def _read(data: bytes) -> tuple[str, Mapping[str, object], bool]:
         raise InvalidFrame(
             f"a routing key of {len(attribute.key or b'')} bytes, {MAX_NAME_BYTES} are allowed; nothing was sent"
         )
-    return key, compared_headers(attribute.headers), expiration_of(attribute.headers) is not None
+    headers = attribute.headers
+    return key, compared_headers(headers), priority_of(headers), expiration_of(headers) is not None
 
 
 def _unroutable(exchange: Exchange, key: str) -> Unroutable:

@@ -20,8 +20,11 @@ from txbroker.wire.requests import Request
 
 EXPIRATION: Final = "txbroker.expiration"
 """The header of a message that says how long it may be in a queue: µs, as decimal digits. A dead letter has none."""
+PRIORITY: Final = "txbroker.priority"
+"""The header of a message that says its priority: 0 to 255, as decimal digits."""
 DEATHS: Final = "txbroker.deaths"
-"""The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first], the latest first.
+"""The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first, exchange, [key]], the
+latest first.
 
 Causes are "rejected", "delivery_limit", "expired" and "maxlen"; ``first`` is when it died so first, in µs since 1970.
 """

@@ -80,6 +80,7 @@ def test_a_topic_has_its_queue() -> None:
         "auto_delete": False,
         "durable": True,
         "single_active": False,
+        "max_priority": 0,
     }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None

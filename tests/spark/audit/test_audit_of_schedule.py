@@ -52,7 +52,9 @@ def test_a_placed_message_that_is_another_in_its_log_is_a_violation(tmp_path):
 
 
 def test_a_due_that_is_damaged_proves_nothing(tmp_path):
-    path = scheduled(tmp_path / "data").kill()
+    made = scheduled(tmp_path / "data")
+    made.put("a", 0, b"behind")  # a last record that is damaged looks as if it had not been written whole
+    path = made.kill()
     entries = [each for each in walk_journal(OSFilesystem(path)) if isinstance(each, JournalEntry)]
     due = next(each for each in entries if isinstance(each.record, Due))
     flip(path, due.path, due.position + 20)

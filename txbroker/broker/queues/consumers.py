@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from journal.folds.queues import DeclaredQueue
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, QueueInUse, UnknownQueue
-from txbroker.queues.deliveries import Deliveries, QueueDeliveries
+from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 from txbroker.wire.messages import Consume, Done, Request, StopConsuming
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ class Consumers:
     def consume(self, session: Session, command: Consume, data: memoryview) -> Done:  # noqa: ARG002
         """Make a consumer known."""
         state = self._deliveries.at(command.partition)
-        if state is None:
+        if state is None or state.queue.partition != command.partition:
             raise UnknownQueue(
-                f"partition number {command.partition} is no queue's; nothing has changed. The queue may have been "
-                "deleted: ask for it again by its name"
+                f"partition number {command.partition} is no queue's first; nothing has changed. The queue may have "
+                "been deleted: ask for it again by its name"
             )
         self.check_owner(state.queue, session)
         self._check_new(session, command)
@@ -104,7 +105,7 @@ class Consumers:
                 "Wait until they have ended"
             )
 
-    def _add(self, consumer: Consumer, state: QueueDeliveries) -> None:
+    def _add(self, consumer: Consumer, state: LevelDeliveries) -> None:
         self._of_session.setdefault(consumer.session, {})[consumer.number] = consumer
         self._at.setdefault(consumer.partition, {})[consumer] = None
         self._left.pop(consumer.partition, None)
@@ -146,7 +147,7 @@ class Consumers:
         state, others = self._deliveries.at(partition), self._at.get(partition, {})
         if state is None:
             return
-        state.used_at = self._engine.now()
+        state.whole.used_at = self._engine.now()
         if partition in self._active and self._active[partition] not in others:
             del self._active[partition]
             if others:

@@ -12,8 +12,8 @@ from txbroker.broker.fetches.stepwise_answers import Steps, Until, Work
 from txbroker.broker.queues.reading import read
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.sessions.session import Session, unheard
-from txbroker.queues.deliveries import QueueDeliveries, range_of
 from txbroker.queues.expiry import expired_run
+from txbroker.queues.queue_deliveries import LevelDeliveries, range_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, TakeMessages, Taken
 
@@ -35,7 +35,7 @@ class Giving:
 
     def __init__(self, engine: Engine, removals: Removals, max_bytes: int) -> None:
         self._engine, self._removals, self._max_bytes = engine, removals, max_bytes
-        self.serve: Callable[[QueueDeliveries], object] = unheard
+        self.serve: Callable[[LevelDeliveries], object] = unheard
         """Called with a queue of which messages were given back."""
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
@@ -44,7 +44,7 @@ class Giving:
         self,
         session: Session,
         command: TakeMessages,
-        state: QueueDeliveries,
+        state: LevelDeliveries,
         runs: list[tuple[int, int]],
         fresh: int,
         waits_on: Callable[[], bool],
@@ -78,10 +78,10 @@ class Giving:
             self.gave(session.allowance, found.size)
         attempts = [each for first, count in found.runs for each in state.attempts_of(first, first + count)]
         again = [(first, count) for first, count in found.runs if first < fresh]
-        told = Taken(command.correlation, command.partition, found.runs, attempts, again)
+        told = Taken(command.correlation, state.store.number, found.runs, attempts, again)
         return encode(told, b"".join(found.pieces))
 
-    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:
+    def _read(self, state: LevelDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:
         """Read these runs; return whether they are done with, and none was given back."""
         has_back = False
         for number, (first, end) in enumerate(runs):
@@ -97,7 +97,7 @@ class Giving:
             self.serve(state)
         return not has_back
 
-    def _read_run(self, state: QueueDeliveries, first: int, end: int, found: _Found) -> Part[int]:
+    def _read_run(self, state: LevelDeliveries, first: int, end: int, found: _Found) -> Part[int]:
         """Read messages of a run as long as there is room; return the offset behind those that are done with."""
         ttl = state.queue.settings.message_ttl
         while first < end and found.has_room:

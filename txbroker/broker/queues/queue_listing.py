@@ -12,6 +12,7 @@ from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import InvalidSetting
 from txbroker.queues.declarations import Declarations
+from txbroker.queues.queue_deliveries import LevelDeliveries
 from txbroker.wire.messages import (
     MAX_LISTED,
     ExchangeInfo,
@@ -68,16 +69,22 @@ class QueueListing:
     def info(self, queue: DeclaredQueue) -> QueueInfo:
         """Return what there is to say of a queue."""
         state, now = self._deliveries.of(queue), self._engine.now()
-        oldest = -1
-        if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
-            at = state.store.plan_append_time(state.position)
-            assert isinstance(at, int), "it is in memory"
-            oldest = max(0, now + self._engine.wall_offset - at)
+        ages = [self._age(each, now) for each in state.levels if each.left]
+        oldest = max(ages) if ages and -1 not in ages else -1
+        size = sum(each.store.total_bytes for each in state.levels)
         return QueueInfo(
             queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
-            state.count_held(), state.store.total_bytes, oldest, self._takes.waiting_at(queue.partition),
+            state.count_held(), size, oldest, self._takes.waiting_at(queue.partition),
             self._takes.consumers.count(queue.partition),
         )  # fmt: skip
+
+    def _age(self, state: LevelDeliveries, now: int) -> int:
+        """Return how old the oldest message is, in µs; -1 if that would have to be read from the disk."""
+        if state.position < state.store.flushed_offset:
+            return -1
+        at = state.store.plan_append_time(state.position)
+        assert isinstance(at, int), "it is in memory"
+        return max(0, now + self._engine.wall_offset - at)
 
     def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
         """List exchanges."""
@@ -109,7 +116,7 @@ class QueueListing:
 
     def published(self, queue: DeclaredQueue) -> int:
         """Return how many messages were ever put into a queue."""
-        return self._deliveries.of(queue).store.high_watermark
+        return sum(each.store.high_watermark for each in self._deliveries.of(queue).levels)
 
     def counts(self, name: str) -> tuple[int, int] | None:
         """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -16,7 +16,7 @@ from journal.records.queue_entries import Binding, address_of
 from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
-from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until, Work
 from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.queue_listing import QueueListing
 from txbroker.broker.queues.settler import Settler
@@ -27,8 +27,8 @@ from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExc
 from txbroker.groups.dead_letters import Origin
 from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
-from txbroker.queues.deliveries import QueueDeliveries, range_of
 from txbroker.queues.publishing import Publishing, Ways
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries, range_of
 from txbroker.queues.settlements import offsets_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -317,8 +317,8 @@ class Queueing:
         return now - state.used_at >= expires
 
     def _is_used(self, state: QueueDeliveries) -> bool:
-        number = state.store.number
-        return bool(state.delivered or self.takes.waiting_at(number) or self._consumers.count(number))
+        number = state.queue.partition
+        return bool(state.is_delivered or self.takes.waiting_at(number) or self._consumers.count(number))
 
     def _end(self, queue: DeclaredQueue, why: str) -> bool:
         """Delete a queue; return whether it has gone: one that an undecided transaction needs goes after that."""
@@ -334,17 +334,24 @@ class Queueing:
         state = self._deliveries.of(self._queue_of(command.name, session))
         self._stepwise.answer(session, command, self._purge(command, state))
 
-    def _purge(self, command: PurgeQueue, state: QueueDeliveries) -> Steps:
+    def _purge(self, command: PurgeQueue, whole: QueueDeliveries) -> Steps:
         # Who sends a message and purges must not find it afterwards; who purges and sends one must.
-        count, until = 0, state.store.end_offset
+        ends = [(state, state.store.end_offset) for state in whole.levels]
         yield Until.FORCED
+        count = 0
+        for state, until in ends:
+            count += yield from self._purge_level(state, until)
+        return encode(Counted(command.correlation, count))
+
+    def _purge_level(self, state: LevelDeliveries, until: int) -> Generator[Work | Until | None, Any, int]:
+        count = 0
         while True:
             while self._engine.busy:
                 yield Until.IDLE
             run = state.ready_run(self._engine.now())
             is_gone = state.store.number not in self._fold.by_partition
             if is_gone or run is None or run[0] >= until:
-                return encode(Counted(command.correlation, count))
+                return count
             end = min(run[1], until, run[0] + _PURGED_AT_ONCE)
             self._settler.finish(state, range_of(run[0], end))
             count += end - run[0]

@@ -22,8 +22,9 @@ from txbroker.broker.queues.reading import read
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import unheard
 from txbroker.errors import RequestRefused, TooManyParked
-from txbroker.queues.deliveries import Deliveries, QueueDeliveries, range_of
+from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import NEVER, expired_run, expires_at, may_expire
+from txbroker.queues.queue_deliveries import LevelDeliveries, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ class Removals:
         """The first message of queues, by partition, that cannot be read, as the log says already."""
         self.wake: Callable[[], object] = unheard
         """Called when a pass is to be made."""
-        self.serve_waiting: Callable[[QueueDeliveries], object] = unheard
+        self.serve_waiting: Callable[[LevelDeliveries], object] = unheard
         """Called with a queue whose messages those may get first who wait."""
         self.remind: Callable[[], object] = unheard
         """Called when one is due earlier than it was."""
@@ -73,7 +74,7 @@ class Removals:
 
     # -- when --------------------------------------------------------------------------------------
 
-    def look(self, state: QueueDeliveries, is_published: bool = False) -> None:
+    def look(self, state: LevelDeliveries, is_published: bool = False) -> None:
         """Look at a queue of which the first message may have changed, or that only has new ones (``is_published``).
 
         That costs 0.1 ms. So one of which a message may expire is looked at again after a while; nobody gets an expired
@@ -92,7 +93,7 @@ class Removals:
         self._line[number] = None
         self.wake()
 
-    def taken(self, state: QueueDeliveries) -> None:
+    def taken(self, state: LevelDeliveries) -> None:
         """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
         self._first_known.discard(state.store.number)
         if state.may_have_expiring:
@@ -140,7 +141,7 @@ class Removals:
             known.pop(number, None)
         self._first_known.discard(number)
 
-    def _is_due(self, state: QueueDeliveries, at: int | None) -> None:
+    def _is_due(self, state: LevelDeliveries, at: int | None) -> None:
         """Look at a queue again at that time, and not earlier; or (None) when something happens to it."""
         number = state.store.number
         if at is None:
@@ -154,14 +155,17 @@ class Removals:
 
     # -- what --------------------------------------------------------------------------------------
 
-    def _look(self, state: QueueDeliveries) -> Generator[Work | None, Any, bool]:
+    def _look(self, state: LevelDeliveries) -> Generator[Work | None, Any, bool]:
         """End what has to at the head of a queue, and note when to look again; return whether there may be more."""
         now = self._engine.now()
         self.serve_waiting(state)  # what they get is not too much
         self._line.pop(state.store.number, None)  # it is looked at just now
         self._first_known.discard(state.store.number)
         run, too_many = state.ready_run(now), excess_of(state, now)
-        if run is not None and too_many > 0:
+        lowest = state.whole.lowest_ready(now) if too_many > 0 else None
+        if lowest is not None and lowest is not state:
+            self._line[lowest.store.number] = None  # those of the lowest priority go first
+        elif run is not None and lowest is not None:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
         at = state.next_due()  # what is returned later may expire then, or be too much
         if run is not None and state.may_expire:
@@ -177,7 +181,7 @@ class Removals:
         return False
 
     def _expired(
-        self, state: QueueDeliveries, run: tuple[int, int], now: int
+        self, state: LevelDeliveries, run: tuple[int, int], now: int
     ) -> Generator[Work | None, Any, tuple[int, int]]:
         """Return the offset behind the expired messages at the head of a run that is ready; and if the first has not
         expired, the journal time at which it does, or at which to look again: ``now``, if the queue has changed since.
@@ -211,7 +215,7 @@ class Removals:
         at = expires_at(data, head, ttl)
         return first, NEVER if at >= NEVER else max(at - wall, now + 1)
 
-    def _end(self, state: QueueDeliveries, first: int, end: int, death: Death) -> bool:
+    def _end(self, state: LevelDeliveries, first: int, end: int, death: Death) -> bool:
         """End ready messages; return whether there may be more."""
         end = min(end, first + self.most_at_once(state))
         if first < end and self.end(state, None, first, end, death):
@@ -219,7 +223,7 @@ class Removals:
         self._is_due(state, self._engine.now() + SOON)
         return False
 
-    def most_at_once(self, state: QueueDeliveries) -> int:
+    def most_at_once(self, state: LevelDeliveries) -> int:
         """Return how many messages of a queue one call of :meth:`end` may end; 0 if so many wait for being moved that
         no more may.
         """
@@ -227,7 +231,7 @@ class Removals:
             return ENDED_AT_ONCE
         return max(0, min(DEAD_AT_ONCE, self._max_parked - state.parked))
 
-    def end(self, state: QueueDeliveries, holder: int | None, first: int, end: int, death: Death) -> bool:
+    def end(self, state: LevelDeliveries, holder: int | None, first: int, end: int, death: Death) -> bool:
         """End messages of a run that are ready, or that a holder has; return whether they have ended."""
         offsets = range_of(first, end)
         try:
@@ -249,7 +253,7 @@ class Removals:
             self.dropped += end - first
         return True
 
-    def end_expired(self, state: QueueDeliveries, holder: int, first: int, end: int) -> int:
+    def end_expired(self, state: LevelDeliveries, holder: int, first: int, end: int) -> int:
         """End expired messages that a holder has, as many as one turn may; return the offset behind those that it has
         no more. If none can be ended now, all are ready a little later.
         """
@@ -262,7 +266,7 @@ class Removals:
         return end
 
     def damaged(
-        self, state: QueueDeliveries, holder: int | None, first: int, end: int, error: CorruptSegment
+        self, state: LevelDeliveries, holder: int | None, first: int, end: int, error: CorruptSegment
     ) -> None:
         """Pass damaged messages over that are ready, or that a holder has; those that a repair found lost are
         finished.
@@ -278,7 +282,7 @@ class Removals:
             first=first, last=end - 1, queue=state.queue.name, error=str(error),
         )  # fmt: skip
 
-    def _dead(self, state: QueueDeliveries, offsets: OffsetSet, death: Death) -> list[Unfinished]:
+    def _dead(self, state: LevelDeliveries, offsets: OffsetSet, death: Death) -> list[Unfinished]:
         failed = self._engine.now() + self._engine.wall_offset
         return [
             Unfinished(offset, state.attempts(offset), DEAD, "", failed, death)
@@ -287,14 +291,14 @@ class Removals:
         ]
 
 
-def is_too_long(state: QueueDeliveries) -> bool:
+def is_too_long(state: LevelDeliveries) -> bool:
     """Return whether a queue may have more messages than it should, and drops the oldest then."""
     settings = state.queue.settings
     most = settings.max_length
-    return most is not None and settings.overflow is Overflow.DROP_HEAD and state.left > most
+    return most is not None and settings.overflow is Overflow.DROP_HEAD and state.whole.left > most
 
 
-def excess_of(state: QueueDeliveries, now: int) -> int:
+def excess_of(state: LevelDeliveries, now: int) -> int:
     """Return how many messages more can be got than a queue should have that drops the oldest; it may be negative."""
     most = state.queue.settings.max_length
-    return state.count_ready(now) - most if most is not None and is_too_long(state) else 0
+    return state.whole.count_ready(now) - most if most is not None and is_too_long(state) else 0

@@ -14,7 +14,8 @@ from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import RequestRefused, TooManyParked
-from txbroker.queues.deliveries import ROLLED_BACK, Deliveries, QueueDeliveries
+from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.queue_deliveries import ROLLED_BACK, LevelDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -38,7 +39,7 @@ class Returns:
         """Sessions that have ended with messages."""
         self.is_stopping = False
         """Whether the broker stops: then no attempt is counted of what sessions have."""
-        self.serve: Callable[[QueueDeliveries], object] = unheard
+        self.serve: Callable[[LevelDeliveries], object] = unheard
         """Called with a queue of which messages may be ready."""
 
     def forget(self, session: Session) -> None:
@@ -71,7 +72,7 @@ class Returns:
                 self._call_later(0.001 if self._engine.busy else 0, self._return_some)
                 return
 
-    def count(self, state: QueueDeliveries, holder: int, some: OffsetSet) -> None:
+    def count(self, state: LevelDeliveries, holder: int, some: OffsetSet) -> None:
         """Return these messages of a holder, with an attempt counted for each."""
         if not some:
             return

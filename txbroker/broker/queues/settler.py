@@ -11,7 +11,7 @@ from journal.records.group_entries import GroupPositions, Retried, Settled, Unfi
 from journal.records.queue_entries import QUEUE_GROUP
 from journal.records.record import OffsetsCommitted
 from txbroker.broker.groups.consumer_groups import Consuming
-from txbroker.queues.deliveries import QueueDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -23,13 +23,13 @@ class Settler:
     def __init__(self, engine: Engine, consuming: Consuming) -> None:
         self._engine, self._consuming = engine, consuming
 
-    def finish(self, state: QueueDeliveries, offsets: OffsetSet) -> None:
+    def finish(self, state: LevelDeliveries, offsets: OffsetSet) -> None:
         """Finish messages; raises as :meth:`settle`."""
         self.settle(state, encode_offsets(offsets, state.position))
 
     def settle(
         self,
-        state: QueueDeliveries,
+        state: LevelDeliveries,
         finished: bytes = b"",
         unfinished: Sequence[Unfinished] = (),
         retried: Sequence[Retried] = (),

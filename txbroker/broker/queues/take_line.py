@@ -16,13 +16,15 @@ from txbroker.wire.messages import TakeMessages
 class Waiting:
     """A request that waits for messages until a journal time, for a consumer or (None) for nobody but its session."""
 
-    __slots__ = ("command", "consumer", "is_in_line", "session", "timer", "until")
+    __slots__ = ("answers", "command", "consumer", "is_in_line", "session", "timer", "until")
 
     def __init__(
         self, session: Session, command: TakeMessages, until: int, consumer: Consumer | None
     ) -> None:
         self.session, self.command, self.until, self.consumer = session, command, until, consumer
         self.is_in_line = False
+        self.answers = 0
+        """Answers to it that are being made: one that finds nothing may begin another one, of a lower priority."""
         self.timer: Any = None
 
     @property

@@ -20,7 +20,8 @@ from txbroker.broker.queues.take_line import Shares, TakeLine, Waiting
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
-from txbroker.queues.deliveries import Deliveries, QueueDeliveries
+from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
 from txbroker.wire.refusals import refusal
@@ -79,7 +80,7 @@ class Takes:
 
     def take(self, session: Session, command: TakeMessages, data: memoryview) -> None:  # noqa: ARG002
         """Answer with messages, now or when there are some, or time is up."""
-        state = self._state(command.partition)
+        state = self._queue(command.partition)
         self.check_owner(state.queue, session)
         consumer = self.consumers.of(session, command.consumer, command.partition)
         if not 1 <= command.most <= MAX_TAKEN:
@@ -112,14 +113,14 @@ class Takes:
             return False
         session = waiting.session
         is_busy = session.making >= MOST_AT_ONCE or (session.congested and waiting.command.max_wait > 0)
-        if is_busy or not self._give(state, waiting, waiting.command.most):
-            return False
-        self.removals.taken(state)
-        return True
+        given = None if is_busy else self._give(state, waiting, waiting.command.most)
+        if given is not None:
+            self.removals.taken(given)
+        return given is not None
 
     def _take_forced(self, waiting: Waiting) -> None:
         """Answer a request that waits no longer than until everything that was accepted before it is there."""
-        if self._leave(waiting) and not self._takes_now(self._state(waiting.command.partition), waiting):
+        if self._leave(waiting) and not self._takes_now(self._queue(waiting.command.partition), waiting):
             self._answer_none(waiting)
 
     def _check_room(self, session: Session) -> None:
@@ -160,7 +161,17 @@ class Takes:
                     self._expire(each)
                     return
 
-    def _state(self, partition: int) -> QueueDeliveries:
+    def _queue(self, partition: int) -> QueueDeliveries:
+        """Return the queue of which that is the first partition."""
+        found = self._state(partition)
+        if found.queue.partition != partition:
+            raise UnknownQueue(
+                f"partition number {partition} is a priority of queue {found.queue.name!r}, whose number is "
+                f"{found.queue.partition}; nothing has changed. Name that"
+            )
+        return found.whole
+
+    def _state(self, partition: int) -> LevelDeliveries:
         found = self.deliveries.at(partition)
         if found is None:
             raise UnknownQueue(
@@ -180,15 +191,15 @@ class Takes:
         state = self.deliveries.at(store.number)
         if state is None:
             return
-        if store.number in self._lines:
+        if state.queue.partition in self._lines:
             self.serve(state)
         self.removals.look(state, is_published=True)
 
-    def serve(self, state: QueueDeliveries) -> None:
+    def serve(self, state: LevelDeliveries) -> None:
         """Give what is ready to those that wait, each its share: those of higher priority first, then in the order in
         which they came.
         """
-        number = state.store.number
+        number = state.queue.partition
         if number in self._serving:
             self._serving[number] = True  # an answer has given some back: it goes on below
             return
@@ -196,20 +207,22 @@ class Takes:
         try:
             while self._serving[number]:
                 self._serving[number] = False
-                self._serve_all(state)
+                self._serve_all(state.whole)
         finally:
             del self._serving[number]
         if number in self._lines:
-            self._look_at_due(state)
-        self.removals.look(state)
+            self._look_at_due(state.whole)
+        for each in state.whole.levels:
+            self.removals.look(each)
 
-    def _serve_waiting(self, state: QueueDeliveries) -> None:
-        if state.store.number in self._lines:
+    def _serve_waiting(self, state: LevelDeliveries) -> None:
+        if state.queue.partition in self._lines:
             self.serve(state)
 
     def _serve_all(self, state: QueueDeliveries) -> None:
+        number = state.queue.partition
         state.release_due(self._engine.now())
-        line = self._lines.get(state.store.number)
+        line = self._lines.get(number)
         if line is None:
             return
         passed, left, shares = list[Waiting](), SERVED_AT_ONCE, Shares(line)
@@ -223,19 +236,19 @@ class Takes:
                 passed.append(waiting)
             elif waiting.session.making >= MOST_AT_ONCE:
                 passed.append(waiting)
-                self._serve_on(state.store.number, PAUSE)
-            elif self._give(state, waiting, shares.next(waiting, state.count_free())):
+                self._serve_on(number, PAUSE)
+            elif self._give(state, waiting, shares.next(waiting, state.count_free())) is not None:
                 left -= 1
             else:
                 line.put_back(waiting)
                 break
         else:
             if line:
-                self._serve_on(state.store.number, 0)
+                self._serve_on(number, 0)
         for each in reversed(passed):
             line.put_back(each)
         if not line:
-            self._lines.pop(state.store.number, None)
+            self._lines.pop(number, None)
 
     def _serve_on(self, number: int, seconds: float) -> None:
         """Serve a queue on in a later turn, so many seconds from now."""
@@ -266,10 +279,12 @@ class Takes:
         self._look_at_due(state)
 
     def _wait_on(self, state: QueueDeliveries, waiting: Waiting) -> bool:
-        """Have a request wait, before the others, for which nothing was left of what it was to get; return whether it
-        may wait.
+        """Have a request wait, before the others, for which nothing was left of what it was to get, unless it gets
+        something of a lower priority; return whether it may wait.
         """
-        number, count = state.store.number, self._of_session.get(waiting.session.number, 0)
+        number, count = state.queue.partition, self._of_session.get(waiting.session.number, 0)
+        if waiting.session.making < MOST_AT_ONCE and self._give(state, waiting, waiting.command.most):
+            return True
         is_over = waiting.until <= self._engine.now() or self.deliveries.at(number) is None
         if is_over or count >= self._most_waiting(waiting.session):
             return False
@@ -282,7 +297,7 @@ class Takes:
             return
         waiting.is_in_line = False
         if (state := self.deliveries.at(waiting.command.partition)) is not None:
-            state.used_at = self._engine.now()
+            state.whole.used_at = self._engine.now()
         if waiting.timer is not None and waiting.timer.active():
             waiting.timer.cancel()
         number = waiting.session.number
@@ -314,7 +329,7 @@ class Takes:
 
     def _look_at_due(self, state: QueueDeliveries) -> None:
         """Come back when the first message of a queue is due at which somebody waits."""
-        due, number = state.next_due(), state.store.number
+        due, number = state.next_due(), state.queue.partition
         if due is None or self._call_later is None:
             return
         known, timer = self._dues.get(number, (0, None))
@@ -332,27 +347,31 @@ class Takes:
 
     # -- giving out --------------------------------------------------------------------------------
 
-    def _give(self, state: QueueDeliveries, waiting: Waiting, most: int) -> bool:
-        """Give up to ``most`` ready messages to a request; return whether there were any."""
+    def _give(self, state: QueueDeliveries, waiting: Waiting, most: int) -> LevelDeliveries | None:
+        """Give up to ``most`` ready messages of the highest priority that has any to a request; return of which."""
         session, command = waiting.session, waiting.command
-        fresh = state.fresh_from
-        runs = state.take(session.number, min(most, command.most), self._engine.now())
-        if not runs:
-            return False
-        self._stop_waiting(waiting)
-        self._stepwise.answer(session, command, self._answer(state, waiting, runs, fresh))
-        return True
+        for level in state.levels:
+            fresh = level.fresh_from
+            runs = level.take(session.number, min(most, command.most), self._engine.now())
+            if runs:
+                self._stop_waiting(waiting)
+                self._stepwise.answer(session, command, self._answer(level, waiting, runs, fresh))
+                return level
+        return None
 
     def _answer(
-        self, state: QueueDeliveries, waiting: Waiting, runs: list[tuple[int, int]], fresh: int
+        self, state: LevelDeliveries, waiting: Waiting, runs: list[tuple[int, int]], fresh: int
     ) -> Steps:
         session, command = waiting.session, waiting.command
         self._giving[session.number, command.correlation] = waiting
+        waiting.answers += 1
         try:
-            waits_on = partial(self._wait_on, state, waiting)
+            waits_on = partial(self._wait_on, state.whole, waiting)
             return (yield from self.giving.answer(session, command, state, runs, fresh, waits_on))
         finally:
-            self._giving.pop((session.number, command.correlation), None)
+            waiting.answers -= 1
+            if not waiting.answers:
+                self._giving.pop((session.number, command.correlation), None)
 
     # -- what ends ---------------------------------------------------------------------------------
 
@@ -374,8 +393,9 @@ class Takes:
 
     def queue_deleted(self, queue: DeclaredQueue) -> None:
         """Refuse what waits at a queue that is gone."""
-        self.deliveries.forget(queue.partition)
-        self.removals.forget(queue.partition)
+        self.deliveries.forget(queue)
+        for number in queue.partitions:
+            self.removals.forget(number)
         self.consumers.forget(queue.partition)
         for waiting in self._lines.pop(queue.partition, ()):
             self._stop_waiting(waiting)

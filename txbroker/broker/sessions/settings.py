@@ -87,7 +87,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     There are at most ``max_streams`` streams of outboxes; none makes room for another.
 
-    There are at most ``max_queues`` queues, and as many exchanges.
+    There are at most ``max_queues`` queues, each of their priorities counting as one, and as many exchanges.
 
     At most ``max_scheduled`` messages wait to be due, 8 bytes of memory each, and the logs of the schedule take at most
     ``max_scheduled_bytes``.

@@ -14,7 +14,7 @@ from rich.console import Group as Stack
 from journal.arguments import MOST
 from journal.message_headers import headers_of
 from journal.quantities import duration
-from journal.records.queue_entries import Binding, QueueSettings
+from journal.records.queue_entries import MAX_PRIORITY, Binding, QueueSettings
 from txbroker.cli.arguments import Parsed, binding_argument, pause
 from txbroker.cli.commands.send import Sending, bodies, durability_text, message_options
 from txbroker.cli.commands.tail import content_json, content_text
@@ -39,7 +39,7 @@ from txbroker.cli.queue_description import (
 )
 from txbroker.client.operations.queue_operations import OVERFLOWS
 from txbroker.client.producer.exchange_queue import target_of
-from txbroker.client.queues.publishing import expiring, key_of
+from txbroker.client.queues.publishing import key_of, publishing_headers
 from txbroker.errors import AccessDenied, LimitExceeded, TxBrokerError
 
 if TYPE_CHECKING:
@@ -158,6 +158,13 @@ def show(invocation: Invocation, name: str) -> None:
 )
 @click.option(
     "--single-active", is_flag=True, help="One consumer gets all messages until it ends, then the next one."
+)
+@click.option(
+    "--max-priority",
+    type=click.IntRange(0, MAX_PRIORITY),
+    default=0,
+    metavar="N",
+    help="The highest priority of its messages, which are got first. Default: 0, all are alike.",
 )
 @pass_invocation
 def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
@@ -408,6 +415,13 @@ def taken_json(queue: str, message: Message) -> dict[str, object]:
 @message_options
 @click.option("--no-mandatory", "droppable", is_flag=True, help="Drop messages that find no queue.")
 @click.option("--ttl", type=Parsed("duration", duration), help="They expire after so long in a queue.")
+@click.option(
+    "--priority",
+    type=click.IntRange(0, MAX_PRIORITY),
+    default=0,
+    metavar="N",
+    help="Those of a higher one are got first, from a queue that has priorities. Default: 0.",
+)
 @pass_invocation
 def publish(
     invocation: Invocation,
@@ -420,6 +434,7 @@ def publish(
     new_ids: bool,
     droppable: bool,
     ttl: int | None,
+    priority: int,
 ) -> None:
     """Send messages with the key KEY through EXCHANGE to the queues that its bindings find.
 
@@ -430,7 +445,7 @@ def publish(
     if values and files:
         raise click.UsageError("say either VALUEs or --file, not both")
     told = Published(exchange, key, droppable, invocation.as_json)
-    given = headers_of(expiring(headers, None if ttl is None else ttl / 1e6))
+    given = headers_of(publishing_headers(headers, None if ttl is None else ttl / 1e6, priority))
     with invocation.connect() as broker:
         sending = Sending(
             broker, target_of(exchange, not droppable), key_of(key), given, None, new_ids, tags or None, {}

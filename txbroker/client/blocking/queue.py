@@ -16,7 +16,7 @@ from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.client_queue import ClientQueue
-from txbroker.client.queues.publishing import expiring, key_of
+from txbroker.client.queues.publishing import key_of, publishing_headers
 from txbroker.client.queues.queue_reader import QueueReader
 from txbroker.errors import Misuse
 
@@ -103,17 +103,20 @@ class QueueUse:
         id: GivenId = None,
         tags: GivenTags = None,
         ttl: After | None = None,
+        priority: int = 0,
     ) -> Receipt:
         """Send a message through an exchange to the queues that its bindings find; it is in all of them once this
         ends. "" is the exchange that sends to the queue whose name is the key.
 
         After ``ttl`` (seconds, or a ``timedelta``) in a queue it has expired: nobody gets it any more, and it goes to
-        the queue's dead-letter exchange, if that has one. If it finds no queue, Unroutable is raised; without
+        the queue's dead-letter exchange, if that has one. Of a queue with ``max_priority`` messages of a higher
+        ``priority`` (0 to 255) are got first. If it finds no queue, Unroutable is raised; without
         ``mandatory`` it is dropped. Raises UnknownExchange, and QueueFull if a queue takes no more.
         """
         receipt: Receipt = self.send(
-            target_of(exchange, mandatory), value, key_of(key), expiring(headers, ttl), id=id, tags=tags
-        )
+            target_of(exchange, mandatory), value, key_of(key), publishing_headers(headers, ttl, priority), id=id,
+            tags=tags,
+        )  # fmt: skip
         return receipt
 
     def queue(

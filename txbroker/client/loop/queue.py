@@ -14,7 +14,7 @@ from txbroker.client.core.waits import until
 from txbroker.client.loop.loop_method import Take, loop_method, one_of, taking_method
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.client_queue import ClientQueue
-from txbroker.client.queues.publishing import expiring, key_of
+from txbroker.client.queues.publishing import key_of, publishing_headers
 from txbroker.client.queues.queue_reader import QueueReader
 
 
@@ -80,11 +80,13 @@ class LoopQueueUse:
         id: GivenId = None,
         tags: GivenTags = None,
         ttl: After | None = None,
+        priority: int = 0,
     ) -> Awaitable[Receipt]:
         """Send a message through an exchange; see the blocking client's."""
         found: Awaitable[Receipt] = self.send(
-            target_of(exchange, mandatory), value, key_of(key), expiring(headers, ttl), id=id, tags=tags
-        )
+            target_of(exchange, mandatory), value, key_of(key), publishing_headers(headers, ttl, priority), id=id,
+            tags=tags,
+        )  # fmt: skip
         return found
 
     def queue(

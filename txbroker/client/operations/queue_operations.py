@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from journal.arguments import NOTHING_CHANGED, text, truth, whole, wrong_type
 from journal.due_time import After, time_span
 from journal.records.queue_entries import (
+    MAX_PRIORITY,
     Binding,
     ExchangeKind,
     ExchangeSettings,
@@ -59,6 +60,7 @@ class QueueOperations:
         auto_delete: bool = False,
         durable: bool = True,
         single_active: bool = False,
+        max_priority: int = 0,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -68,8 +70,9 @@ class QueueOperations:
         are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
         end. An ``exclusive`` queue is for this session alone, and is deleted after its end, so also when the connection
         is lost. One with ``auto_delete`` is deleted with its last consumer, one that is not ``durable`` at the broker's
-        next start. With ``single_active`` one consumer gets all messages until it ends, then the next one. Raises
-        DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        next start. With ``single_active`` one consumer gets all messages until it ends, then the next one. Messages
+        have priorities up to ``max_priority`` (0 to 255; each takes a log of its own: up to 10 are enough mostly).
+        Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -83,6 +86,7 @@ class QueueOperations:
             truth("auto_delete", auto_delete, NOTHING_CHANGED),
             truth("durable", durable, NOTHING_CHANGED),
             truth("single_active", single_active, NOTHING_CHANGED),
+            whole("max_priority", max_priority, NOTHING_CHANGED, least=0, most=MAX_PRIORITY),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)

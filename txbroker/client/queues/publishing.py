@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from journal.arguments import NOTHING_SENT, text
+from journal.arguments import NOTHING_SENT, text, whole
 from journal.due_time import After, time_span
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, headers_of
+from journal.records.queue_entries import MAX_PRIORITY
 from txbroker.client.producer.exchange_queue import target_of
-from txbroker.wire.queues import EXPIRATION
+from txbroker.wire.queues import EXPIRATION, PRIORITY
 
 
 def key_of(key: str) -> bytes:
@@ -17,11 +18,19 @@ def key_of(key: str) -> bytes:
     return text("key", key, NOTHING_SENT).encode()
 
 
-def expiring(headers: GivenHeaders | None, ttl: After | None) -> GivenHeaders | None:
-    """Return the headers of a message that expires after that time, if any; raises WrongType, WrongValue."""
-    if ttl is None:
+def publishing_headers(headers: GivenHeaders | None, ttl: After | None, priority: int) -> GivenHeaders | None:
+    """Return the headers of a message that expires after that time, if any, and has that priority; raises WrongType,
+    WrongValue.
+    """
+    level = whole("priority", priority, NOTHING_SENT, least=0, most=MAX_PRIORITY)
+    if ttl is None and not level:
         return headers
-    return (*headers_of(headers or ()), (EXPIRATION, b"%d" % time_span("ttl", ttl)))
+    found = list(headers_of(headers or ()))
+    if ttl is not None:
+        found.append((EXPIRATION, b"%d" % time_span("ttl", ttl)))
+    if level:
+        found.append((PRIORITY, b"%d" % level))
+    return tuple(found)
 
 
 class Publishes:
@@ -38,6 +47,7 @@ class Publishes:
         id: GivenId = None,
         tags: GivenTags = None,
         ttl: After | None = None,
+        priority: int = 0,
     ) -> Any:
         """Add a message that goes through an exchange, as ``Connection.publish`` sends one; ends as ``send`` does.
 
@@ -45,7 +55,7 @@ class Publishes:
         into all of them. If it finds none, the transaction is refused; without ``mandatory`` it is dropped. ``ttl``
         counts from the commit.
         """
-        given = expiring(headers, ttl)
+        given = publishing_headers(headers, ttl, priority)
         return self.send(target_of(exchange, mandatory), value, key_of(key), given, id=id, tags=tags)
 
     def celery(self, app: Any) -> Any:

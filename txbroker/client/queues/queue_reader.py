@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -71,9 +71,11 @@ class QueueReader:
         self._partition = 0
         self._session = 0
         self._deliveries: deque[Delivery] = deque()
-        self._handed = OffsetSet()
-        """Offsets that were handed out in this session; those that are not settled are given back at the end."""
-        self._gone = OffsetSet()
+        self._handed = defaultdict[int, OffsetSet](OffsetSet)
+        """What was handed out in this session, by partition: each priority has its own. What is not settled is given
+        back at the end.
+        """
+        self._gone = defaultdict[int, OffsetSet](OffsetSet)
         """Those that were settled since they came."""
         self._error: errors.TxBrokerError | None = None
         self._taking: Task[None] | None = None
@@ -138,7 +140,7 @@ class QueueReader:
                     "delivered again, perhaps to others"
                 ) from error
             except errors.TxBrokerError:
-                self._gone.difference_update(offsets_of(messages))
+                self._gone[partition].difference_update(offsets_of(messages))
                 raise
 
     def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
@@ -160,15 +162,16 @@ class QueueReader:
             return
         self.closed = True
         self._cancel()
-        unseen = OffsetSet()
         for each in self._deliveries:
             each.withhold()
-            unseen.update(offsets_of(each.remaining().messages))
-            self._handed.update(offsets_of(each.handed_messages()))
+            for partition, messages in by_queue(each.remaining().messages).items():
+                give_back(self.core, self._session, partition, offsets_of(messages), counted=False)
+            for partition, messages in by_queue(each.handed_messages()).items():
+                self._handed[partition].update(offsets_of(messages))
         self._deliveries.clear()
-        self._handed.difference_update(self._gone)
-        give_back(self.core, self._session, self._partition, unseen, counted=False)
-        give_back(self.core, self._session, self._partition, self._handed, counted=failed)
+        for partition, offsets in self._handed.items():
+            offsets.difference_update(self._gone[partition])
+            give_back(self.core, self._session, partition, offsets, counted=failed)
         self._consumer.close()
         self.core.on_lost.remove(self._lost)
         self.core.on_mend.remove(self._mend)
@@ -191,9 +194,10 @@ class QueueReader:
     def _drop_handed(self) -> None:
         while self._deliveries and self._deliveries[0].is_empty:
             for each in self._deliveries.popleft().messages:
-                self._handed.add(each.offset)
+                self._handed[each.partition].add(each.offset)
             # The broker delivers nothing so far above what is not settled.
-            self._handed.discard_below(self._handed.end - MAX_SPAN)
+            for handed in self._handed.values():
+                handed.discard_below(handed.end - MAX_SPAN)
 
     def _take(self, deadline: float) -> None:
         """Ask for messages, unless that is under way."""
@@ -251,8 +255,8 @@ class QueueReader:
             return
         delivery = self._delivery(call.result(), call.data)
         if delivery.messages and (self.closed or self.line.is_free):
-            offsets = offsets_of(delivery.messages)
-            give_back(self.core, self._session, self._partition, offsets, counted=False)
+            for partition, messages in by_queue(delivery.messages).items():
+                give_back(self.core, self._session, partition, offsets_of(messages), counted=False)
             self._call = None
         elif delivery.messages:
             self._deliveries, self._call = deque([*self._deliveries, delivery]), None
@@ -284,7 +288,7 @@ class QueueReader:
             for piece, _ in frame.decode_pieces(memoryview(data), 0)
             for each in piece
         ]  # fmt: skip
-        self._gone.difference_update(offsets_of(messages))
+        self._gone[answer.partition].difference_update(offsets_of(messages))
         chunk = Chunk(Position(name, answer.partition, answer.partition, -1), [])
         return Delivery(chunk, messages)
 
@@ -307,13 +311,15 @@ class QueueReader:
             each.withhold()
         self._deliveries.clear()
         self._consumer.lost()
-        self._handed, self._gone = OffsetSet(), OffsetSet()
+        self._handed.clear()
+        self._gone.clear()
 
     def _settled(self, partition: int, offsets: OffsetSet) -> None:
         """Give back none of these at the end: they are settled, and another reader may get them again."""
-        if partition == self._partition:
-            self._gone.update(offsets)
-            self._gone.discard_below(self._gone.end - MAX_SPAN)
+        if partition in self._gone:
+            gone = self._gone[partition]
+            gone.update(offsets)
+            gone.discard_below(gone.end - MAX_SPAN)
 
     def _mend(self) -> None:
         """Repair after an interrupt."""
