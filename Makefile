@@ -78,12 +78,12 @@ compiled: .venv/.ready  ## install the checkout, compiled, into .make/compiled
 test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
 	$(RUN) pytest -n 2 -m deep $(ARGS)
 
-# FOREIGN_BROKER=rabbitmq shows what they say of RabbitMQ. What they wrote is in build/foreign.
+# FOREIGN_BROKER=rabbitmq shows what they say of RabbitMQ. What they wrote is in build/foreign. Celery alone takes 25 minutes.
 .PHONY: test-amqp
 test-amqp: .venv/.ready .make/foreign/.ready .make/foreign-suites/.ready  ## the tests of clients of AMQP that others wrote
 	@.ci/need-debian redis-server=redis-server go=golang-go \
 		$(if $(filter rabbitmq,$(FOREIGN_BROKER)),'/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server')
-	$(RUN) pytest -m foreign tests/amqp/foreign $(ARGS)
+	$(RUN) pytest -m foreign -o faulthandler_timeout=5400 tests/amqp/foreign $(ARGS)
 
 .PHONY: lint
 lint: .venv/.ready  ## lint, format, types and layers only
