@@ -20,9 +20,9 @@ from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.queues.amqp_headers import headers_of
 from txbroker.queues.deaths import QueueDeath, deaths_of
-from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, PRIORITY
+from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, KEYS, PRIORITY
 
-_OURS: Final = frozenset({AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, PRIORITY})
+_OURS: Final = frozenset({AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, KEYS, PRIORITY})
 _DEATH_FIELDS: Final = frozenset(
     {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
 )

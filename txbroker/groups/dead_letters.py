@@ -34,9 +34,10 @@ from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
 from txbroker.groups.retries import has_target, is_queue, target_of
+from txbroker.queues import further_keys
 from txbroker.queues.deaths import CAUSES, header_of, with_death
 from txbroker.wire import dead_letters as names
-from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION
+from txbroker.wire.queues import AMQP_PROPERTIES, DEATHS, EXCHANGE, EXPIRATION, KEYS
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -345,7 +346,9 @@ def _frame_of(
     if at:
         deaths = with_death(message.headers, message.key, origin.name, details.death, at)
         kept = (header_of(deaths), *_exchange_header(message.headers, origin.exchange))
-        own = [each for each in own if each[0] not in (DEATHS, EXPIRATION, EXCHANGE)]
+        if origin.key is None:
+            kept += further_keys.header_of(further_keys.told_keys(message.headers))
+        own = [each for each in own if each[0] not in (DEATHS, EXPIRATION, EXCHANGE, KEYS)]
     given = message.key if origin.key is None else origin.key
     # What was accepted must go on: if it has no room for what is said of it, some of that is left out, at last its own.
     for more in ((*own, *kept, *headers), (*own, *kept, *headers[:-1]), (*own, *kept), tuple(own), kept, ()):

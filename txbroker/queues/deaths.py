@@ -14,6 +14,7 @@ from journal.constants import KIB
 from journal.message_headers import Headers, last_value
 from journal.records.group_entries import Death
 from journal.records.queue_entries import MAX_NAME_BYTES
+from txbroker.queues.further_keys import told_keys
 from txbroker.wire.queues import DEATHS, EXCHANGE
 
 CAUSES: Final = {
@@ -25,8 +26,10 @@ CAUSES: Final = {
 """The words for them, which are RabbitMQ's."""
 MAX_DEATHS: Final = 64
 """Most deaths that are kept, the latest."""
-MAX_BYTES: Final = 128 * KIB
+MAX_BYTES: Final = 1024 * KIB
 """Most bytes of the header that are read; what the broker writes has less."""
+MAX_KEY_BYTES: Final = 1024
+"""Most bytes of the further routing keys that a death tells."""
 
 
 class QueueDeath(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -76,7 +79,14 @@ def with_death(headers: Headers, key: bytes | None, queue: str, death: Death, at
 def _way(headers: Headers, key: bytes | None) -> tuple[str, list[str]]:
     """Return the exchange that a message came through, and its routing keys."""
     exchange = (last_value(headers, EXCHANGE) or b"")[:MAX_NAME_BYTES].decode(errors="ignore")
-    return exchange, [(key or b"")[:MAX_NAME_BYTES].decode(errors="ignore")]
+    own = (key or b"")[:MAX_NAME_BYTES].decode(errors="ignore")
+    keys, left = [own], MAX_KEY_BYTES
+    for each in told_keys(headers).told:
+        left -= len(each.encode())
+        if left < 0:
+            break
+        keys.append(each)
+    return exchange, keys
 
 
 def header_of(deaths: Sequence[QueueDeath]) -> tuple[str, bytes]:

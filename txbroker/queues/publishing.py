@@ -30,6 +30,7 @@ from txbroker.errors import (
 from txbroker.queues.compared_headers import compared_headers
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
+from txbroker.queues.further_keys import further_keys
 from txbroker.queues.priorities import priority_of
 
 if TYPE_CHECKING:
@@ -121,12 +122,15 @@ class Publishing:
         return found
 
     def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
-        key, headers, priority, expires = _read(attribute)
-        found, over = self._fold.route(exchange, key, headers), self._deliveries.over
+        keys, headers, priority, expires = _read(attribute)
+        found, over = self._fold.route(exchange, keys[0], headers), self._deliveries.over
+        if len(keys) > 1:
+            ways = (self._fold.route(exchange, each, headers) for each in keys)
+            found = list(dict.fromkeys(each for way in ways for each in way))
         if over:
             found = [each for each in found if each not in over]
         if not found and mandatory:
-            raise _unroutable(exchange, key)
+            raise _unroutable(exchange, keys[0])
         if priority:
             found = [self._fold.by_partition[each].level(priority) for each in found]
         if expires:
@@ -212,10 +216,10 @@ def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
     return bytes(frames[begin : begin + header[7]])
 
 
-def _read(data: bytes) -> tuple[str, Mapping[str, object], int, bool]:
-    """Return a routing key, headers, the priority, and whether a message expires by itself."""
+def _read(data: bytes) -> tuple[Sequence[str], Mapping[str, object], int, bool]:
+    """Return the routing keys, headers, the priority, and whether a message expires by itself."""
     if not data:
-        return "", {}, 0, False
+        return ("",), {}, 0, False
     try:
         attribute = unpack_attribute(data)
         key = (attribute.key or b"").decode()
@@ -226,7 +230,9 @@ def _read(data: bytes) -> tuple[str, Mapping[str, object], int, bool]:
             f"a routing key of {len(attribute.key or b'')} bytes, {MAX_NAME_BYTES} are allowed; nothing was sent"
         )
     headers = attribute.headers
-    return key, compared_headers(headers), priority_of(headers), expiration_of(headers) is not None
+    further = further_keys(headers)
+    keys = (key, *further.told, *further.hidden)
+    return keys, compared_headers(headers), priority_of(headers), expiration_of(headers) is not None
 
 
 def _unroutable(exchange: Exchange, key: str) -> Unroutable:

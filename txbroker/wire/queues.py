@@ -22,6 +22,8 @@ EXPIRATION: Final = "txbroker.expiration"
 """The header of a message that says how long it may be in a queue: µs, as decimal digits. A dead letter has none."""
 PRIORITY: Final = "txbroker.priority"
 """The header of a message that says its priority: 0 to 255, as decimal digits."""
+KEYS: Final = "txbroker.keys"
+"""The header of a message with its further routing keys, as JSON: [[those that are told], [those that are not]]."""
 DEATHS: Final = "txbroker.deaths"
 """The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first, exchange, [key]], the
 latest first.
