@@ -105,6 +105,7 @@ class Overflow(Choice):
 
 MAX_PRIORITY: Final = 255
 """The highest priority that a message of a queue may have."""
+Priority = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)]
 Duration = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EXPIRY)]
 """µs, ten years at most."""
 
@@ -133,7 +134,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     auto_delete: bool = False
     durable: bool = True
     single_active: bool = False
-    max_priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] = 0
+    max_priority: Priority = 0
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -100,8 +100,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "let dead letters keep their expiration",
         _DEAD,
-        "not in (DEATHS, EXPIRATION, EXCHANGE)]",
-        "not in (DEATHS, EXCHANGE)]",
+        "not in (DEATHS, EXPIRATION, EXCHANGE, KEYS)]",
+        "not in (DEATHS, EXCHANGE, KEYS)]",
     ),
     Mutant(
         "count each death as the first",

@@ -46,7 +46,15 @@ from journal.records.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.records.queue_entries import Binding, Duration, ExchangeSettings, Queue, QueueSettings
+from journal.records.queue_entries import (
+    MAX_PRIORITY,
+    Binding,
+    Duration,
+    ExchangeSettings,
+    Priority,
+    Queue,
+    QueueSettings,
+)
 from journal.records.record import (
     NONCE_BYTES,
     Count,
@@ -146,6 +154,7 @@ def values_of(kind):
     bounded = {Nonce: nonces, Count: counts, Some: st.integers(1, (1 << 64) - 1), Offset: offsets}
     bounded[Count | None] = st.none() | counts
     bounded[Duration | None] = st.none() | st.integers(0, 10 * MAX_PAUSE)
+    bounded[Priority] = st.integers(0, MAX_PRIORITY)
     bounded[StreamId] = st.binary(min_size=STREAM_BYTES, max_size=STREAM_BYTES)
     bounded[TableName] = st.text(min_size=1, max_size=MAX_TABLE)
     bounded[Number] = st.integers(1, (1 << 64) - 1)
