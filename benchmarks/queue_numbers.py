@@ -123,8 +123,8 @@ def log_in(connection: socket.socket) -> None:
     _frame(connection)
     connection.sendall(_method(10, 11, b"\0\0\0\0\x05PLAIN" + _long(b"\0guest\0guest") + b"\x05en_US"))
     _frame(connection)
-    connection.sendall(_method(10, 31, (2047).to_bytes(2) + (131_072).to_bytes(4) + bytes(2)))
-    connection.sendall(_method(10, 40, b"\x01/\0\0"))
+    tuned = _method(10, 31, (2047).to_bytes(2) + (131_072).to_bytes(4) + bytes(2))
+    connection.sendall(tuned + _method(10, 40, b"\x01/\0\0"))
     opened = _frame(connection)
     assert opened[:4] == b"\0\x0a\0\x29", opened
 

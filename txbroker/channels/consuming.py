@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from journal.constants import MIB
 from journal.formats.frame import walk
+from journal.records.access_entries import Resource, Right
 from txbroker.amqp.fields import short_text
 from txbroker.amqp.framing import METHOD, content_frames, frame_of, method_frame
 from txbroker.amqp.methods import (
@@ -114,6 +115,7 @@ class Consuming:
             self._take_replies(tag, method)
             return
         name = channel.named(method.queue)
+        channel.requests.check(Right.READ, Resource.QUEUE, name)
         queue = channel.directory.queue(name, channel.requests.session)
         priority = consumer_priority(method.arguments)
         number = channel.connection.next_consumer()
@@ -184,7 +186,9 @@ class Consuming:
     def get(self, method: BasicGet) -> None:
         """Get a message, if there is one."""
         channel = self._channel
-        queue = channel.directory.queue(channel.named(method.queue), channel.requests.session)
+        name = channel.named(method.queue)
+        channel.requests.check(Right.READ, Resource.QUEUE, name)
+        queue = channel.directory.queue(name, channel.requests.session)
         then, refused = channel.replies.later(
             partial(self._got, method), lambda refused: channel.fail(amqp_error(refused), method)
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from secrets import token_urlsafe
 from typing import Any, Final
 
+from journal.records.access_entries import Resource, Right
 from journal.records.queue_entries import Binding, QueueSettings
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.fields import Table
@@ -86,9 +87,11 @@ class Declaring:
         if not name:
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         if settings is None:
+            channel.requests.check(Right.DESCRIBE, Resource.EXCHANGE, name)
             channel.directory.exchange(name)
             done()
             return
+        channel.requests.check(Right.CREATE, Resource.EXCHANGE, name)
         known = channel.directory.known_exchange(name)
         if known is not None:
             check_equivalent("exchange", name, known.settings, settings)
@@ -105,6 +108,7 @@ class Declaring:
                 Reply.ACCESS_REFUSED,
                 what if method.exchange else "operation not permitted on the default exchange",
             )
+        channel.requests.check(Right.DELETE, Resource.EXCHANGE, method.exchange)
         known = channel.directory.known_exchange(method.exchange)
         if known is None:
             done()
@@ -140,6 +144,8 @@ class Declaring:
         if not source or (to_exchange and not destination):
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         done = self._then(no_wait, reply)
+        channel.requests.check(Right.READ, Resource.EXCHANGE, source)
+        channel.requests.check(Right.WRITE, Resource.EXCHANGE if to_exchange else Resource.QUEUE, destination)
         if kind is Unbind and not channel.directory.has_ends(source, destination, to_exchange):
             done()  # there is no such binding
             return
@@ -160,6 +166,7 @@ class Declaring:
             self._look_at_replies(method)
             return
         if method.passive:
+            channel.requests.check(Right.DESCRIBE, Resource.QUEUE, name)
             channel.directory.queue(name, channel.requests.session)
             self._declare(method, name, passive=True)
             return
@@ -168,6 +175,7 @@ class Declaring:
             name = f"{_GENERATED}{token_urlsafe(16)}"
         elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        channel.requests.check(Right.CREATE, Resource.QUEUE, name)
         channel.directory.check_not_locked(name, channel.requests.session)
         if (known := channel.directory.known_queue(name)) is not None:
             check_equivalent("queue", name, known.settings, settings)
@@ -218,6 +226,7 @@ class Declaring:
     def purge(self, method: QueuePurge) -> None:
         """End the messages of a queue that can be got."""
         channel, name = self._channel, self._channel.named(method.queue)
+        channel.requests.check(Right.READ, Resource.QUEUE, name)
         channel.directory.queue(name, channel.requests.session)
 
         def done(counted: Counted, data: memoryview) -> None:  # noqa: ARG001
@@ -234,6 +243,7 @@ class Declaring:
             if not method.no_wait:
                 channel.reply(QueueDeleteOk(messages))
 
+        channel.requests.check(Right.DELETE, Resource.QUEUE, name)
         if channel.directory.known_queue(name) is None:
             done(0)
             return

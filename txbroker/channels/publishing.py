@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from journal.constants import KIB, MAX_REQUEST_DATA
 from journal.offset_set import OffsetSet
+from journal.records.access_entries import Resource, Right
 from journal.records.queue_entries import DEFAULT_EXCHANGE, address_of
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import short_text
@@ -31,7 +32,7 @@ from txbroker.channels.contents import Content, frame_of
 from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.faces import ChannelFace
 from txbroker.channels.pending import Message
-from txbroker.channels.refusals import PASSING, amqp_error
+from txbroker.channels.refusals import PASSING, access_refused, amqp_error
 from txbroker.wire.messages import Refused, Send, Sent
 
 ENOUGH: Final = 256 * KIB
@@ -44,14 +45,14 @@ _BAD_KEY: Final = "InvalidFrame"
 
 
 class _Batch:
-    """Messages for one address, those of the tags from ``first`` on (0: without confirms). ``mandatory`` is the message
-    of one that is to come back if it finds no queue.
+    """Messages for one address, those of the tags from ``first`` on (0: without confirms). ``method`` is that of one of
+    them, ``mandatory`` the message of one that is to come back if it finds no queue.
     """
 
-    __slots__ = ("address", "first", "frames", "mandatory", "size")
+    __slots__ = ("address", "first", "frames", "mandatory", "method", "size")
 
-    def __init__(self, address: int, first: int) -> None:
-        self.address, self.first, self.size = address, first, 0
+    def __init__(self, method: BasicPublish, address: int, first: int) -> None:
+        self.method, self.address, self.first, self.size = method, address, first, 0
         self.frames: list[bytes] = []
         self.mandatory: Message | None = None
 
@@ -59,8 +60,8 @@ class _Batch:
         """Return two batches with the messages of this one."""
         middle = len(self.frames) // 2
         first, second = (
-            _Batch(self.address, self.first),
-            _Batch(self.address, self.first and self.first + middle),
+            _Batch(self.method, self.address, self.first),
+            _Batch(self.method, self.address, self.first and self.first + middle),
         )
         first.frames, second.frames = self.frames[:middle], self.frames[middle:]
         return first, second
@@ -94,6 +95,9 @@ class Publishing:
         channel = self._channel
         if method.immediate:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
+        known = channel.directory.known_exchange(method.exchange)
+        if known is None or known.settings.internal:  # else the broker asks when it gets the message
+            channel.requests.check(Right.WRITE, Resource.EXCHANGE, method.exchange)
         exchange = channel.directory.exchange(method.exchange)
         if exchange.settings.internal:
             raise AmqpError(
@@ -120,7 +124,7 @@ class Publishing:
             channel.transaction.publish(exchange.number, frame, kept)
             return
         mandatory = method.mandatory
-        self._add(address_of(exchange.number, mandatory), frame, tag)
+        self._add(method, address_of(exchange.number, mandatory), frame, tag)
         if mandatory:
             assert self._batch is not None, "it was just added"
             self._batch.mandatory = Message(method, properties, body)
@@ -156,7 +160,7 @@ class Publishing:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _add(self, address: int, frame: bytes, tag: int) -> None:
+    def _add(self, method: BasicPublish, address: int, frame: bytes, tag: int) -> None:
         batch = self._batch
         if batch is not None and (
             batch.address != address
@@ -166,7 +170,7 @@ class Publishing:
             self.flush()
             batch = None
         if batch is None:
-            batch = self._batch = _Batch(address, tag)
+            batch = self._batch = _Batch(method, address, tag)
             self._channel.is_dirty()
         batch.frames.append(frame)
         batch.size += len(frame)
@@ -211,6 +215,10 @@ class Publishing:
             self._confirm(batch.first, len(batch.frames), taken=False)
         elif refused.error == "DiskFull":
             return  # nobody wants to know
+        elif refused.error == "AccessDenied":
+            name, session = batch.method.exchange, self._channel.requests.session
+            error = access_refused(Right.WRITE, Resource.EXCHANGE, name, session.principal)
+            self._channel.fail(error, batch.method)
         elif refused.error == _BAD_KEY:
             self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from journal.records.access_entries import Resource, Right
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.wire.messages import Refused
 
@@ -29,6 +30,17 @@ PASSING: Final = frozenset(
     }
 )  # fmt: skip
 """Refusals that say nothing of the request itself: the same may be taken later."""
+
+
+def access_refused(right: Right, resource: Resource, name: str, principal: str) -> AmqpError:
+    """Return the error for who has not a right on the thing of a name, whether or not it is there."""
+    does, what = right.name.lower(), resource.name.lower()
+    return AmqpError(
+        Reply.ACCESS_REFUSED,
+        f"{does} access to {what} '{name}' in vhost '/' refused for user '{principal}'; nothing was done, and this "
+        "does not say whether it is there. An administrator may allow it: "
+        f"txbroker access allow {principal} {does} {what} NAME",
+    )
 
 
 def amqp_error(refused: Refused) -> AmqpError:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from journal.constants import MAX_REQUEST_DATA
+from journal.records.access_entries import Resource, Right
 from txbroker.amqp.reply_codes import AmqpError
-from txbroker.channels.refusals import amqp_error
+from txbroker.broker.sessions.rights import has_right
+from txbroker.channels.refusals import access_refused, amqp_error
 from txbroker.wire.codec import answer_decoder
 from txbroker.wire.messages import Refused, Request
 
@@ -53,6 +55,16 @@ class Requests:
         """Send a request that has no answer."""
         self._last = number = self._last + 1
         self._broker.received(self.session, kind(number, *fields, **named), memoryview(b""))  # type: ignore[arg-type]
+
+    def check(self, right: Right, resource: Resource, name: str) -> None:
+        """Raise AmqpError, ACCESS_REFUSED, unless the session has a right on what has that name.
+
+        It is asked before anything is said of it, even that there is no such thing: the broker judges the request
+        itself once more.
+        """
+        session = self.session
+        if not has_right(session.rights, right, resource, name):
+            raise access_refused(right, resource, name, session.principal)
 
     def _refused(self, refused: Refused) -> None:
         self._failed(amqp_error(refused))

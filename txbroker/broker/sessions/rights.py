@@ -331,12 +331,15 @@ class Rights(Places, Protocol):
         """Return whether the principal has a right on a thing."""
 
 
+def has_right(rights: Rights | None, right: Right, resource: Resource, name: str) -> bool:
+    """Return whether these rights (None: all) have one on the thing of that name, whether or not it is there."""
+    named = things.exchange_named if resource is Resource.EXCHANGE else things.named
+    return rights is None or rights.allows(right, resource, named(name))
+
+
 def described(resource: Resource, names: Iterable[str], rights: Rights | None) -> Iterable[str]:
     """Return the names of the things that may be described with these rights (None: everything)."""
-    if rights is None:
-        return names
-    named = things.exchange_named if resource is Resource.EXCHANGE else things.named
-    return [name for name in names if rights.allows(Right.DESCRIBE, resource, named(name))]
+    return [name for name in names if has_right(rights, Right.DESCRIBE, resource, name)]
 
 
 def may_describe_topic(name: str, rights: Rights | None) -> bool:
