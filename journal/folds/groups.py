@@ -197,13 +197,12 @@ class GroupsFold:
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
         gone = self._ranges.delete(record)
-        for group in self.groups.values():
-            if any(partition in gone for partition in group.partitions()):
-                self.pairs -= len(group.partitions())
-                group.positions = {p: value for p, value in group.positions.items() if p not in gone}
-                group.claims = {p: value for p, value in group.claims.items() if p not in gone}
-                group.settlements = {p: value for p, value in group.settlements.items() if p not in gone}
-                self.pairs += len(group.partitions())
+        for group in self.groups.values():  # one may have thousands of queues: only those that go are looked at
+            for partition in gone:
+                self.pairs -= partition in group
+                group.positions.pop(partition, None)
+                group.claims.pop(partition, None)
+                group.settlements.pop(partition, None)
         for name, held in list(self._held.items()):
             for partition in [each for each in held if each in gone]:
                 self._let_go(name, partition)

@@ -22,6 +22,7 @@ from journal.records.queue_entries import (
     ExchangeKind,
     ExchangeSettings,
     Name,
+    Overflow,
     QueueSettings,
     exchange_of,
 )
@@ -127,8 +128,8 @@ class QueuesFold:
         """How many bindings and nodes of patterns were looked at by :meth:`route`, about."""
         self.bindings = 0
         """How many bindings there are."""
-        self.changed_lsn = 0
-        """The LSN of the last record that changed more than how many messages were taken."""
+        self.refusing = 0
+        """How many queues refuse what would be too much for them."""
         for number, (name, kind) in enumerate(PREDECLARED.items(), 1):
             self._enter(Exchange(name, number, ExchangeSettings(kind)))
 
@@ -198,7 +199,6 @@ class QueuesFold:
             self._bind(record.binding)
         else:
             self._unbind(record.binding)
-        self.changed_lsn = lsn
 
     def _declare(self, queue: DeclaredQueue) -> None:
         assert queue.name not in self.queues, f"queue {queue.name!r} was declared twice"
@@ -210,10 +210,12 @@ class QueuesFold:
         assert not shared, f"partition number {min(shared)} is of queue {queue.name!r}, and of another one"
         self.queues[queue.name] = queue
         self.by_partition.update(dict.fromkeys(queue.partitions, queue))
+        self.refusing += queue.settings.overflow is Overflow.REJECT_PUBLISH
         self._topics[queue.topic] = queue.name
 
     def _delete(self, name: str) -> None:
         queue = self.queues.pop(name)
+        self.refusing -= queue.settings.overflow is Overflow.REJECT_PUBLISH
         for number in queue.partitions:
             del self.by_partition[number]
         self._forget_destination((False, name))

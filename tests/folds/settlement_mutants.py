@@ -343,7 +343,7 @@ MUTANTS: Final = (
     Mutant(
         "a deleted topic leaves settlements",
         _GROUPS,
-        "                group.settlements = {p: value for p, value in group.settlements.items() if p not in gone}\n",
+        "                group.settlements.pop(partition, None)\n",
         "",
     ),
     Mutant(

@@ -1,7 +1,5 @@
 """Test logins by SCRAM, against the vector of RFC 7677 and a client made by hand."""
 
-import gc
-import sys
 from base64 import b64encode
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from journal.records.access_entries import DEFAULT_ITERATIONS, ScramVerifier, User
 from tests.login.login_room import ALICE, HASH, OPEN, PENCIL, TLS, LoginRoom, failure, success
 from tests.login.scram_by_hand import ByHand
+from tests.support.counted_calls import calls
 from txbroker.client.login.verifier import verifier_of
 from txbroker.errors import AuthenticationFailed
 from txbroker.login import scram
@@ -108,21 +107,6 @@ def test_the_challenge_of_a_user_without_a_password_looks_like_that_of_one_with(
     another = LoginRoom()
     another.access.key = b"l" * 32
     assert salts[1] not in another.begin(SCRAM).step(ByHand(user).first()).data
-
-
-def calls(work):
-    """Name the calls; a collection of garbage would come among them."""
-    found = []
-    gc.disable()
-    sys.setprofile(
-        lambda _, event, arg: found.append(arg.__name__) if event == "c_call" else found.append(event)
-    )
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return found
 
 
 def test_a_user_that_does_not_exist_costs_the_same_work():

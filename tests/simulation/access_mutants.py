@@ -166,7 +166,7 @@ ACCESS_MUTANTS: Final = (
     Mutant(
         "list topics that may not be described",
         _RIGHTS,
-        "    return [name for name in names if rights.allows(Right.DESCRIBE, resource, named(name))]\n",
+        "    return [name for name in names if has_right(rights, Right.DESCRIBE, resource, name)]\n",
         "    return names\n",
     ),
     # -- quotas

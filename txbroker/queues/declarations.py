@@ -24,7 +24,6 @@ from journal.records.queue_entries import (
     Choice,
     ExchangeKind,
     ExchangeSettings,
-    Overflow,
     Queue,
     QueueSettings,
 )
@@ -80,8 +79,6 @@ class Declarations:
         self._engine, self._fold, self._groups = engine, fold, groups
         self._max_queues = max_queues
         self._random = random
-        self._refusing = (-1, False)
-        """The LSN of the last record when :attr:`may_refuse` was looked up, and what it was."""
         self._gone: deque[Binding] = deque()
         """Bindings that are gone, whose exchange may have to go, too."""
 
@@ -112,12 +109,7 @@ class Declarations:
     @property
     def may_refuse(self) -> bool:
         """Whether there is a queue that refuses what would be too much for it."""
-        known_at, found = self._refusing
-        if known_at != self._fold.changed_lsn:
-            queues = self._fold.queues.values()
-            found = any(each.settings.overflow is Overflow.REJECT_PUBLISH for each in queues)
-            self._refusing = self._fold.changed_lsn, found
-        return found
+        return self._fold.refusing > 0
 
     # -- queues ------------------------------------------------------------------------------------
 

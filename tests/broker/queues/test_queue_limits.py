@@ -12,6 +12,7 @@ from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SELF, Scene, framed
 from tests.support.broker_room import refused
+from tests.support.counted_calls import calls
 from tests.support.manual_worker import ManualWorker
 from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
 from txbroker.broker.queues.takes import SERVED_AT_ONCE
@@ -239,3 +240,20 @@ def test_who_does_not_read_its_answers_gets_no_more_until_it_has():
     scene.peer.session.congested = False
     scene.room.engine.sync()
     assert scene.peer.answer(waiting).runs == [(1, 1)]
+
+
+def test_to_declare_and_delete_a_queue_costs_the_same_with_many_others():
+    counts = []
+    for others in (10, 1000):
+        scene = Scene()
+        for number in range(others):
+            scene.peer.tell(messages.DeclareQueue, f"other{number}")
+        scene.room.engine.sync()
+
+        def work() -> None:
+            queue = scene.queue()  # noqa: B023 - called at once
+            scene.publish("q", b"a")  # noqa: B023
+            scene.peer.ask(messages.DeleteQueue, "q", queue)  # noqa: B023
+
+        counts.append(len(calls(work)))
+    assert counts[1] < 1.1 * counts[0]
