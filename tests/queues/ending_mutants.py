@@ -26,7 +26,7 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "answer a take with nothing, as all that it was to get has expired",
         _GIVING,
-        "                if found.count or not (are_done_with and is_there):",
+        "                if found.count or waiting.is_ended or not (are_done_with and is_there):",
         "                if found.count or is_there:",
     ),
     Mutant(
@@ -45,8 +45,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "count what sessions have in the length of a queue",
         _REMOVALS,
-        "    return state.whole.count_ready(now) - most",
-        "    return state.whole.count_ready(now) + state.whole.unacknowledged - most",
+        "    return queue.count_ready(now) - most",
+        "    return queue.count_ready(now) + queue.unacknowledged - most",
     ),
     Mutant(
         "drop the newest of a run that is too long",

@@ -207,8 +207,8 @@ MUTANTS: Final = (
     Mutant(
         "serve nobody who waits when messages come",
         _TAKES,
-        "        if state.queue.partition in self._lines:\n            self.serve(state)\n        self.rem",
-        "        if state.queue.partition not in self._lines:\n            self.serve(state)\n        self.rem",
+        "            if number in self._lines:\n                self.serve(*levels)\n            self.rem",
+        "            if number not in self._lines:\n                self.serve(*levels)\n            self.rem",
     ),
     Mutant(
         "let those wait for ever whose queue is deleted",

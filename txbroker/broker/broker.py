@@ -464,11 +464,10 @@ class Broker:
 
     def _published(self, stores: list[MessageStore]) -> None:
         self.fetching.published(stores)
-        for store in stores:
-            if store.internal:
-                self.queues.takes.published(store)
-                if store.topic == SCHEDULE_TOPIC:
-                    self.schedule_passes.wake()
+        if internal := [store for store in stores if store.internal]:
+            self.queues.takes.published(internal)
+            if any(store.topic == SCHEDULE_TOPIC for store in internal):
+                self.schedule_passes.wake()
 
     def _topic_changed(self, name: str) -> None:
         self.coordinator.topic_changed(name)

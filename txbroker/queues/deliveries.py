@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Deliveries:
-    """The deliveries of all queues. ``on_ready`` is called with the deliveries of a queue of which a message may be
+    """The deliveries of all queues. ``on_ready`` is called with those priorities of a queue of which a message may be
     ready that was not.
     """
 
@@ -28,7 +28,7 @@ class Deliveries:
         self._changed: dict[int, None] = {}
         self._settled: set[int] = set()
         """Partitions of queues in which something may have been finished since :meth:`finished_since` was called."""
-        self.on_ready: Callable[[LevelDeliveries], object] = _nothing
+        self.on_ready: Callable[..., object] = _nothing
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
@@ -79,12 +79,15 @@ class Deliveries:
 
     def _look_again(self, _: object) -> None:
         changed, self._changed = self._changed, {}
+        queues: dict[int, list[LevelDeliveries]] = {}
         for number in changed:
             if (found := self._queues.get(number)) is not None:
                 found.look_again()
-                self.on_ready(found)
-                if ROLLED_BACK in found.delivered:
-                    self.on_released()
+                queues.setdefault(found.queue.partition, []).append(found)
+        for levels in queues.values():
+            self.on_ready(*levels)
+            if any(ROLLED_BACK in each.delivered for each in levels):
+                self.on_released()
 
     def finished_since(self) -> list[LevelDeliveries]:
         """Return the queues in which something may have been finished since this was called last."""

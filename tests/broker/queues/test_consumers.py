@@ -18,6 +18,7 @@ from tests.broker.queues.scene import (
     acknowledged,
     expiring,
     framed,
+    pass_time,
     values_of,
 )
 from tests.support.broker_room import Peer, refused
@@ -308,8 +309,10 @@ def test_who_comes_with_a_higher_priority_does_not_wait_for_those_who_are_served
     low = [wait(scene.other, queue, most=1) for _ in range(takes.SERVED_AT_ONCE + 1)]
     scene.publish("q", *[b"x"] * (takes.SERVED_AT_ONCE + 1))
     assert given(scene.other, low[-1]) is None, "that is for a later turn"
-    assert scene.taken(queue, peer=scene.other) == []
+    get = scene.other.tell(messages.TakeMessages, queue, 1)
     assert scene.taken(queue, consumer=1) == [b"x"]
+    pass_time(scene, 1)
+    assert (given(scene.other, low[-1]), given(scene.other, get)) == (None, [])
 
 
 def test_what_was_left_without_messages_waits_on_before_those_of_its_priority():

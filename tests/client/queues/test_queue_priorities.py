@@ -83,3 +83,23 @@ def test_what_is_no_priority_is_refused_before_anything_is_sent(broker, name, ba
         tx.publish("", name, b"x", priority=bad)
     [told] = broker.queues(name)
     assert told.messages == 0
+
+
+@pytest.mark.parametrize("levels", [0, 5])
+def test_messages_are_acknowledged_together_or_not_at_all(broker, name, levels):
+    broker.declare_queue(name, max_priority=levels)
+    for priority in (5, 1):
+        broker.publish("", name, b"%d" % priority, priority=priority)
+    queue = broker.queue(name, prefetch=2)
+    one, other = queue.get(10.0), queue.get(10.0)
+    queue.nack(other)
+    with pytest.raises(errors.DeliveryLost, match="nothing has changed") as caught:
+        queue.ack([one, other])
+    assert ("of priority 1 " in str(caught.value)) == (levels > 0)
+    [info] = broker.queues(name)
+    assert info.messages == 2
+    queue.ack(one)
+    again = queue.get(10.0)
+    queue.nack([again])
+    [info] = broker.queues(name)
+    assert info.messages == 1

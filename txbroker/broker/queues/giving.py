@@ -11,11 +11,12 @@ from journal.formats.frame import walk
 from txbroker.broker.fetches.stepwise_answers import Steps, Until, Work
 from txbroker.broker.queues.reading import read
 from txbroker.broker.queues.removals import Removals
-from txbroker.broker.sessions.session import Session, unheard
+from txbroker.broker.queues.take_line import Waiting
+from txbroker.broker.sessions.session import unheard
 from txbroker.queues.expiry import expired_run
 from txbroker.queues.queue_deliveries import LevelDeliveries, range_of
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import MAX_TAKEN, TakeMessages, Taken
+from txbroker.wire.messages import MAX_TAKEN, Taken
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -42,8 +43,7 @@ class Giving:
 
     def answer(
         self,
-        session: Session,
-        command: TakeMessages,
+        waiting: Waiting,
         state: LevelDeliveries,
         runs: list[tuple[int, int]],
         fresh: int,
@@ -52,20 +52,24 @@ class Giving:
         """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
         fails. Those from offset ``fresh`` on were not handed out before.
 
-        If all have expired, or are damaged, it takes the next ones; if there are none, there is no answer now if
-        ``waits_on``.
+        If all have expired, or are damaged, it takes the next ones, also of another priority; if there are none, there
+        is no answer now if ``waits_on``.
         """
+        session, command = waiting.session, waiting.command
         found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
         are_done_with = True
         try:
             while runs:
                 are_done_with = yield from self._read(state, runs, found)
                 is_there = self._engine.catalog.stores.get(state.store.number) is state.store
-                if found.count or not (are_done_with and is_there):
+                if found.count or waiting.is_ended or not (are_done_with and is_there):
                     break
-                fresh = state.fresh_from
-                # Many at a time: expired ones may have to stay.
-                runs = state.take(session.number, MAX_TAKEN, self._engine.now())
+                for state in state.whole.levels:  # noqa: B020 - the levels of one queue are the same
+                    fresh = state.fresh_from
+                    # Many at a time: expired ones may have to stay.
+                    runs = state.take(session.number, MAX_TAKEN, self._engine.now())
+                    if runs:
+                        break
         except Exception:  # not that nobody wants the answer any more: then all comes back with the session
             for first, end in runs:
                 state.give_back(session.number, range_of(first, end))
@@ -78,7 +82,8 @@ class Giving:
             self.gave(session.allowance, found.size)
         attempts = [each for first, count in found.runs for each in state.attempts_of(first, first + count)]
         again = [(first, count) for first, count in found.runs if first < fresh]
-        told = Taken(command.correlation, state.store.number, found.runs, attempts, again)
+        partition = state.store.number if found.count else command.partition
+        told = Taken(command.correlation, partition, found.runs, attempts, again)
         return encode(told, b"".join(found.pieces))
 
     def _read(self, state: LevelDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:

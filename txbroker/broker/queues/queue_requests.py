@@ -132,8 +132,10 @@ class Queueing:
                 state.forgive(wanted, each.retried)  # a repetition, whose first answer was lost
             missing = state.has(session, wanted)
             if missing is not None:
+                at = f"{missing} of priority {each.partition - state.queue.partition}"
                 raise DeliveryLost(
-                    f"message {missing} of queue {state.queue.name!r} is not delivered to this session: it was given "
+                    f"message {at if state.queue.settings.max_priority else missing} of queue "
+                    f"{state.queue.name!r} is not delivered to this session: it was given "
                     "back, or its connection was lost since; nothing has changed. What was done for it must not count"
                 )
 

@@ -24,7 +24,7 @@ from txbroker.broker.sessions.session import unheard
 from txbroker.errors import RequestRefused, TooManyParked
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import NEVER, expired_run, expires_at, may_expire
-from txbroker.queues.queue_deliveries import LevelDeliveries, range_of
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,24 +74,27 @@ class Removals:
 
     # -- when --------------------------------------------------------------------------------------
 
-    def look(self, state: LevelDeliveries, is_published: bool = False) -> None:
-        """Look at a queue of which the first message may have changed, or that only has new ones (``is_published``).
+    def look(self, *levels: LevelDeliveries, is_published: bool = False) -> None:
+        """Look at these priorities of a queue, of which the first message may have changed, or that only have new ones
+        (``is_published``).
 
         That costs 0.1 ms. So one of which a message may expire is looked at again after a while; nobody gets an expired
         message before.
         """
-        number = state.store.number
-        if not is_too_long(state):
-            if not state.may_expire or (is_published and number in self._first_known):
-                return
+        to_look = [levels[0].store.number] if is_too_long(levels[0].whole) else []
+        for state in levels:
+            number = state.store.number
+            if number in to_look or not state.may_expire or (is_published and number in self._first_known):
+                continue
             again = self._looked.get(number, -AGAIN) + AGAIN
-            if self._engine.now() < again:
-                if again < self._due_of.get(number, NEVER):
-                    self._is_due(state, again)
-                    self.remind()
-                return
-        self._line[number] = None
-        self.wake()
+            if self._engine.now() >= again:
+                to_look.append(number)
+            elif again < self._due_of.get(number, NEVER):
+                self._is_due(state, again)
+                self.remind()
+        if to_look:
+            self._line.update(dict.fromkeys(to_look))
+            self.wake()
 
     def taken(self, state: LevelDeliveries) -> None:
         """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
@@ -161,7 +164,7 @@ class Removals:
         self.serve_waiting(state)  # what they get is not too much
         self._line.pop(state.store.number, None)  # it is looked at just now
         self._first_known.discard(state.store.number)
-        run, too_many = state.ready_run(now), excess_of(state, now)
+        run, too_many = state.ready_run(now), excess_of(state.whole, now)
         lowest = state.whole.lowest_ready(now) if too_many > 0 else None
         if lowest is not None and lowest is not state:
             self._line[lowest.store.number] = None  # those of the lowest priority go first
@@ -291,14 +294,14 @@ class Removals:
         ]
 
 
-def is_too_long(state: LevelDeliveries) -> bool:
+def is_too_long(queue: QueueDeliveries) -> bool:
     """Return whether a queue may have more messages than it should, and drops the oldest then."""
-    settings = state.queue.settings
+    settings = queue.queue.settings
     most = settings.max_length
-    return most is not None and settings.overflow is Overflow.DROP_HEAD and state.whole.left > most
+    return most is not None and settings.overflow is Overflow.DROP_HEAD and queue.left > most
 
 
-def excess_of(state: LevelDeliveries, now: int) -> int:
+def excess_of(queue: QueueDeliveries, now: int) -> int:
     """Return how many messages more can be got than a queue should have that drops the oldest; it may be negative."""
-    most = state.queue.settings.max_length
-    return state.whole.count_ready(now) - most if most is not None and is_too_long(state) else 0
+    most = queue.queue.settings.max_length
+    return queue.count_ready(now) - most if most is not None and is_too_long(queue) else 0

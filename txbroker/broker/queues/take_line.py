@@ -14,17 +14,20 @@ from txbroker.wire.messages import TakeMessages
 
 
 class Waiting:
-    """A request that waits for messages until a journal time, for a consumer or (None) for nobody but its session."""
+    """A request that waits for messages until a journal time, for a consumer or (None) for nobody but its session.
+    Unless it ``waits`` it is in line until what was accepted before it is forced.
+    """
 
-    __slots__ = ("answers", "command", "consumer", "is_in_line", "session", "timer", "until")
+    __slots__ = ("command", "consumer", "is_ended", "is_in_line", "session", "timer", "until", "waits")
 
     def __init__(
-        self, session: Session, command: TakeMessages, until: int, consumer: Consumer | None
+        self, session: Session, command: TakeMessages, until: int, consumer: Consumer | None, waits: bool
     ) -> None:
         self.session, self.command, self.until, self.consumer = session, command, until, consumer
+        self.waits = waits
         self.is_in_line = False
-        self.answers = 0
-        """Answers to it that are being made: one that finds nothing may begin another one, of a lower priority."""
+        self.is_ended = False
+        """Whether it was cancelled, or its consumer has ended: it takes nothing more."""
         self.timer: Any = None
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +64,8 @@ class Takes:
         """Requests that are being answered, by session and correlation."""
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
+        self._last_looks: dict[int, list[Waiting]] = {}
+        """Requests in lines that wait no longer than until nothing is left, by the partition of their queue."""
         self._put_off: dict[int, Any] = {}
         """Queues that are served on in a later turn, with the timer of that."""
         self._dues: dict[int, tuple[int, Any]] = {}
@@ -91,7 +93,7 @@ class Takes:
         if session.state is SessionState.CLOSED:
             return  # it waited in line, and its session has ended
         wait = min(command.max_wait, self._max_wait)
-        waiting = Waiting(session, command, state.used_at + wait, consumer)
+        waiting = Waiting(session, command, state.used_at + wait, consumer, wait > 0)
         if self._takes_now(state, waiting):
             return
         if wait > 0:
@@ -112,16 +114,25 @@ class Takes:
         if not (is_first and self.consumers.gets(waiting.consumer)):
             return False
         session = waiting.session
-        is_busy = session.making >= MOST_AT_ONCE or (session.congested and waiting.command.max_wait > 0)
+        is_busy = session.making >= MOST_AT_ONCE or (session.congested and waiting.waits)
         given = None if is_busy else self._give(state, waiting, waiting.command.most)
         if given is not None:
             self.removals.taken(given)
         return given is not None
 
     def _take_forced(self, waiting: Waiting) -> None:
-        """Answer a request that waits no longer than until everything that was accepted before it is there."""
-        if self._leave(waiting) and not self._takes_now(self._queue(waiting.command.partition), waiting):
-            self._answer_none(waiting)
+        """Answer a request that waits no longer than until everything that was accepted before it is there: in its turn
+        of those that get something, or with nothing.
+        """
+        number = waiting.command.partition
+        if not waiting.is_in_line:
+            return
+        if not self.consumers.gets(waiting.consumer):
+            self._expire(waiting)
+            return
+        self._last_looks.setdefault(number, []).append(waiting)
+        if number not in self._put_off:
+            self.serve(self._state(number))
 
     def _check_room(self, session: Session) -> None:
         count, most = self._of_session.get(session.number, 0), self._most_waiting(session)
@@ -153,7 +164,7 @@ class Takes:
         answered not wait on.
         """
         if (given := self._giving.get((session.number, correlation))) is not None:
-            given.until = 0
+            given.is_ended = True
             return
         for line in self._lines.values():
             for each in line:
@@ -186,61 +197,75 @@ class Takes:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def published(self, store: MessageStore) -> None:
-        """Serve those that wait at a queue which has new messages, and end those that are too many then."""
-        state = self.deliveries.at(store.number)
-        if state is None:
-            return
-        if state.queue.partition in self._lines:
-            self.serve(state)
-        self.removals.look(state, is_published=True)
+    def published(self, stores: Sequence[MessageStore]) -> None:
+        """Serve those that wait at queues which have new messages, and end those that are too many then."""
+        found: dict[int, list[LevelDeliveries]] = {}
+        for store in stores:
+            if (state := self.deliveries.at(store.number)) is not None:
+                found.setdefault(state.queue.partition, []).append(state)
+        for number, levels in found.items():
+            if number in self._lines:
+                self.serve(*levels)
+            self.removals.look(*levels, is_published=True)
 
-    def serve(self, state: LevelDeliveries) -> None:
-        """Give what is ready to those that wait, each its share: those of higher priority first, then in the order in
-        which they came.
+    def serve(self, *changed: LevelDeliveries) -> None:
+        """Give what is ready to those that wait at a queue, of which these priorities have changed, each its share:
+        those of higher priority first, then in the order in which they came.
         """
-        number = state.queue.partition
+        gave = self._serve(changed[0].whole)
+        self.removals.look(*changed)
+        for each in gave:
+            if each not in changed:
+                self.removals.taken(each)
+
+    def _serve(self, state: QueueDeliveries) -> Collection[LevelDeliveries]:
+        """Do so; return what priorities have given something."""
+        number, gave = state.queue.partition, dict[LevelDeliveries, None]()
         if number in self._serving:
             self._serving[number] = True  # an answer has given some back: it goes on below
-            return
+            return ()
         self._serving[number] = True
         try:
             while self._serving[number]:
                 self._serving[number] = False
-                self._serve_all(state.whole)
+                self._serve_all(state, gave)
         finally:
             del self._serving[number]
         if number in self._lines:
-            self._look_at_due(state.whole)
-        for each in state.whole.levels:
-            self.removals.look(each)
+            self._look_at_due(state)
+        return gave
 
     def _serve_waiting(self, state: LevelDeliveries) -> None:
+        """Serve who waits before a priority is looked at."""
         if state.queue.partition in self._lines:
-            self.serve(state)
+            for each in self._serve(state.whole):
+                if each is not state:
+                    self.removals.taken(each)
 
-    def _serve_all(self, state: QueueDeliveries) -> None:
+    def _serve_all(self, state: QueueDeliveries, gave: dict[LevelDeliveries, None]) -> None:
         number = state.queue.partition
         state.release_due(self._engine.now())
         line = self._lines.get(number)
         if line is None:
             return
-        passed, left, shares = list[Waiting](), SERVED_AT_ONCE, Shares(line)
+        passed, left, shares, is_empty = list[Waiting](), SERVED_AT_ONCE, Shares(line), False
         while left or self._call_later is None:
             waiting = line.pop()
             if waiting is None:
                 break
             if waiting.session.state is SessionState.CLOSED:
                 self._stop_waiting(waiting)
-            elif waiting.session.congested:
+            elif waiting.session.congested and waiting.waits:
                 passed.append(waiting)
             elif waiting.session.making >= MOST_AT_ONCE:
                 passed.append(waiting)
                 self._serve_on(number, PAUSE)
-            elif self._give(state, waiting, shares.next(waiting, state.count_free())) is not None:
+            elif (level := self._give(state, waiting, shares.next(waiting, state.count_free()))) is not None:
+                gave[level] = None
                 left -= 1
             else:
                 line.put_back(waiting)
+                is_empty = True
                 break
         else:
             if line:
@@ -249,6 +274,8 @@ class Takes:
             line.put_back(each)
         if not line:
             self._lines.pop(number, None)
+        for each in self._last_looks.pop(number, ()) if is_empty else ():
+            self._expire(each)
 
     def _serve_on(self, number: int, seconds: float) -> None:
         """Serve a queue on in a later turn, so many seconds from now."""
@@ -273,20 +300,18 @@ class Takes:
         number = waiting.session.number
         waiting.is_in_line = True
         self._of_session[number] = self._of_session.get(number, 0) + 1
-        if self._call_later is not None and waiting.command.max_wait > 0:
+        if self._call_later is not None and waiting.waits:
             left = max(0, waiting.until - self._engine.now())
             waiting.timer = self._call_later(left / 1e6, lambda: self._expire(waiting))
         self._look_at_due(state)
 
     def _wait_on(self, state: QueueDeliveries, waiting: Waiting) -> bool:
-        """Have a request wait, before the others, for which nothing was left of what it was to get, unless it gets
-        something of a lower priority; return whether it may wait.
+        """Have a request wait, before the others, for which nothing was left of what it was to get; return whether it
+        may wait.
         """
         number, count = state.queue.partition, self._of_session.get(waiting.session.number, 0)
-        if waiting.session.making < MOST_AT_ONCE and self._give(state, waiting, waiting.command.most):
-            return True
         is_over = waiting.until <= self._engine.now() or self.deliveries.at(number) is None
-        if is_over or count >= self._most_waiting(waiting.session):
+        if waiting.is_ended or is_over or count >= self._most_waiting(waiting.session):
             return False
         self._lines.setdefault(number, TakeLine()).put_back(waiting)
         self._wait(state, waiting)
@@ -364,14 +389,11 @@ class Takes:
     ) -> Steps:
         session, command = waiting.session, waiting.command
         self._giving[session.number, command.correlation] = waiting
-        waiting.answers += 1
         try:
             waits_on = partial(self._wait_on, state.whole, waiting)
-            return (yield from self.giving.answer(session, command, state, runs, fresh, waits_on))
+            return (yield from self.giving.answer(waiting, state, runs, fresh, waits_on))
         finally:
-            waiting.answers -= 1
-            if not waiting.answers:
-                self._giving.pop((session.number, command.correlation), None)
+            self._giving.pop((session.number, command.correlation), None)
 
     # -- what ends ---------------------------------------------------------------------------------
 
@@ -379,7 +401,7 @@ class Takes:
         """Answer what waits for a consumer that has ended; let what is being answered for it not wait on."""
         for given in self._giving.values():
             if given.consumer is consumer:
-                given.until = 0
+                given.is_ended = True
         line = self._lines.get(consumer.partition)
         for waiting in () if line is None else line.of(consumer):
             self._expire(waiting)
@@ -397,6 +419,7 @@ class Takes:
         for number in queue.partitions:
             self.removals.forget(number)
         self.consumers.forget(queue.partition)
+        self._last_looks.pop(queue.partition, None)
         for waiting in self._lines.pop(queue.partition, ()):
             self._stop_waiting(waiting)
             error = UnknownQueue(f"queue {queue.name!r} was deleted while messages were waited for")

@@ -85,8 +85,8 @@ async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequ
     """
     found = by_queue(what)
     check_session(core, found)
+    await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(*each) for each in found.items()])
     for partition, messages in found.items():
-        await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(partition, messages)])
         transaction.joined_by(_Acknowledged(core, partition, messages))
         settled(core, partition, messages)
 

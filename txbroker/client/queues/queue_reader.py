@@ -120,28 +120,33 @@ class QueueReader:
     async def settle(
         self, what: Message | Sequence[Message], retried: tuple[int, str, bool] | None = None
     ) -> None:
-        """Acknowledge messages; or with ``retried`` (µs until they are due, why, whether they are dead) return them."""
-        for partition, messages in self._checked(what).items():
+        """Acknowledge messages; or with ``retried`` (µs until they are due, why, whether they are dead) return them.
+        All of them, or none.
+        """
+        found, said = self._checked(what), list[Settled]()
+        for partition, messages in found.items():
             if retried is None:
-                said = [settled_of(partition, messages)]
+                said.append(settled_of(partition, messages))
             else:
                 after, why, dead = retried
                 base = min(each.offset for each in messages)
                 entries = [Retried(each.offset, each.attempts, after, why, dead) for each in messages]
-                said = [Settled(partition, 0, base, retried=entries)]
-            request = CommitOffsets(self.core.correlation(), QUEUE_GROUP, [], settled=said)
+                said.append(Settled(partition, 0, base, retried=entries))
             settled(self.core, partition, messages)
-            try:
-                # In another session it would be answered as done if anybody else has settled them since.
-                await self.core.request(request, Done, rule=Lost.ASK)
-            except AnswerLost as error:
-                raise errors.OutcomeUnknown(
-                    f"{error}: if the broker had not heard of it, {len(messages)} messages of queue {self.name!r} are "
-                    "delivered again, perhaps to others"
-                ) from error
-            except errors.TxBrokerError:
+        request = CommitOffsets(self.core.correlation(), QUEUE_GROUP, [], settled=said)
+        try:
+            # In another session it would be answered as done if anybody else has settled them since.
+            await self.core.request(request, Done, rule=Lost.ASK)
+        except AnswerLost as error:
+            count = sum(map(len, found.values()))
+            raise errors.OutcomeUnknown(
+                f"{error}: if the broker had not heard of it, {count} messages of queue {self.name!r} are delivered "
+                "again, perhaps to others"
+            ) from error
+        except errors.TxBrokerError:
+            for partition, messages in found.items():
                 self._gone[partition].difference_update(offsets_of(messages))
-                raise
+            raise
 
     def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
         found = by_queue(what)
