@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from journal.constants import KIB, MIB
 from journal.records.queue_entries import Binding, ExchangeKind
 from journal.testing import MemoryFile
@@ -132,9 +134,10 @@ def test_a_session_that_was_congested_gets_what_it_waits_for():
     assert scene.other.answer(waiting).runs == [(0, 1)]
 
 
-def test_a_congested_session_is_not_asked_again_and_again_when_a_message_is_due():
+@pytest.mark.parametrize("most", [0, 3])
+def test_a_congested_session_is_not_asked_again_and_again_when_a_message_is_due(most):
     scene = Scene()
-    queue = scene.queue()
+    queue = scene.queue(max_priority=most)
     scene.publish("q", b"x")
     scene.taken(queue)
     scene.give_up(queue, 0, after=1_000_000)

@@ -253,3 +253,15 @@ def test_who_takes_no_more_gets_nothing_of_a_lower_priority(slow_disk, how):
         slow_disk.read()
         slow_disk.engine.sync()
     assert told(scene.peer, asked)[0].runs == []
+
+
+def test_a_get_of_a_session_that_does_not_read_is_answered_and_one_that_waits_is_not():
+    scene = Scene()
+    queue = scene.queue()
+    scene.other.session.congested = True
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"a", b"b"))
+    waits = scene.other.tell(messages.TakeMessages, queue, 1, max_wait=SECOND)
+    asked = scene.other.tell(messages.TakeMessages, queue, 1)
+    scene.room.engine.sync()
+    pass_time(scene, 1000)
+    assert (told(scene.other, waits), values_of(scene.other.answer(asked), scene.other)) == ([], [b"a"])
