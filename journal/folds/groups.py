@@ -197,8 +197,8 @@ class GroupsFold:
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
         gone = self._ranges.delete(record)
-        for group in self.groups.values():  # one may have thousands of queues: only those that go are looked at
-            for partition in gone:
+        for group in self.groups.values():
+            for partition in gone:  # one group may have thousands: only those that go are looked at
                 self.pairs -= partition in group
                 group.positions.pop(partition, None)
                 group.claims.pop(partition, None)
