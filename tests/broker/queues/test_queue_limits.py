@@ -17,7 +17,7 @@ from tests.support.broker_room import refused
 from tests.support.counted_calls import calls
 from tests.support.manual_worker import ManualWorker
 from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
-from txbroker.broker.queues.takes import SERVED_AT_ONCE
+from txbroker.broker.queues.takes import QUEUES_AT_ONCE, SERVED_AT_ONCE
 from txbroker.wire import messages
 
 XID = Xid(1, b"g", b"b")
@@ -260,3 +260,33 @@ def test_to_declare_and_delete_a_queue_costs_the_same_with_many_others():
 
         counts.append(len(calls(work)))
     assert counts[1] < 1.1 * counts[0]
+
+
+def test_what_one_force_brings_to_many_queues_is_handed_out_in_turns():
+    scene, count = Scene(), 2 * QUEUES_AT_ONCE + 5
+    address = fan_out(scene, count)
+    peers = [scene.room.peer(f"10.0.3.{number}:1") for number in range(count)]
+    numbers = [each.partition for each in scene.peer.ask(messages.ListQueues).queues]
+    asked = [
+        peer.tell(messages.TakeMessages, number, 1, max_wait=1_000_000)
+        for peer, number in zip(peers, numbers, strict=True)
+    ]
+
+    def answered() -> int:
+        return sum(each.answer(number) is not None for each, number in zip(peers, asked, strict=True))
+
+    takes, counts = scene.room.broker.queues.takes, list[int]()
+    serve_some = takes._serve_backlog
+
+    def counted() -> None:
+        counts.append(answered())
+        serve_some()
+
+    takes._serve_backlog = counted  # type: ignore[method-assign]
+    scene.peer.ask(messages.Send, address, data=framed("", b"x"))
+    get = scene.other.tell(messages.TakeMessages, numbers[-1], 1)
+    for _ in range(3):
+        scene.room.timers.advance(0)
+    assert [*counts, answered()] == [QUEUES_AT_ONCE, 2 * QUEUES_AT_ONCE, count]
+    scene.room.engine.sync()
+    assert scene.other.answer(get).runs == [], "who waited longer has it"
