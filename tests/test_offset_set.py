@@ -2,11 +2,14 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from journal.offset_set import CHUNK, OffsetSet, runs_of
+
+pytestmark = pytest.mark.slow
 
 NEAR = st.integers(0, 200)
 AT_AN_EDGE = st.builds(lambda chunk, by: chunk * CHUNK + by, st.integers(1, 3), st.integers(-3, 3))

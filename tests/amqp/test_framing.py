@@ -44,6 +44,8 @@ from txbroker.amqp.method_codec import encode_method
 from txbroker.amqp.methods import BasicAck, BasicPublish, ConfirmSelect
 from txbroker.amqp.reply_codes import AmqpError, Reply
 
+pytestmark = pytest.mark.slow
+
 PUBLISH = BasicPublish(0, "e", "k", False, False)
 ACK = BasicAck(7, False)
 BEGUN = method_frame(1, PUBLISH)

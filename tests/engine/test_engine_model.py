@@ -21,6 +21,8 @@ from tests.engine.engine_machine import EngineMachine
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 from tests.support.thoroughness import examples
 
+pytestmark = pytest.mark.slow
+
 WORDS = {Ended.COMMITTED: "committed", Ended.ROLLED_BACK: "rolled back"}
 
 

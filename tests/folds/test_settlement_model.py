@@ -33,6 +33,8 @@ from tests.folds.settlement_model import SIZE, UNIVERSE, Entry, Model, Transacti
 from tests.support.builders import reread
 from tests.support.thoroughness import examples
 
+pytestmark = pytest.mark.slow
+
 GROUPS = st.sampled_from("gggggh")
 PLACES = st.sampled_from((0, 0, 0, 0, 0, 1, 2, 3))
 NUMBERS = st.integers(1, 6).map(lambda serial: TransactionNumber(7, serial))

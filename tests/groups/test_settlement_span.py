@@ -12,6 +12,8 @@ from tests.support.broker_room import Room, frames, refused
 from txbroker.errors import LimitExceeded
 from txbroker.wire import messages
 
+pytestmark = pytest.mark.slow
+
 END = MAX_SPAN + 200_000
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.members.members_model import World
 
+pytestmark = pytest.mark.slow
+
 STEPS = 40
 
 

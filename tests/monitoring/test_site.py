@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 from txbroker.monitoring.broker_metrics import STATUS
 from txbroker.monitoring.site import MAX_CONNECTIONS
 
+pytestmark = pytest.mark.slow
+
 HTTP = ("--set", "http=tcp:0:interface=127.0.0.1")
 
 

@@ -11,6 +11,8 @@ from tests.broker.fetches.fetch_scene import values
 from tests.support.broker_room import Room, frames, recorded, refused
 from txbroker.wire import messages
 
+pytestmark = pytest.mark.slow
+
 STREAM, OTHER = b"s" * 16, b"t" * 16
 TABLE = "0123456789abcdef"
 

@@ -15,6 +15,8 @@ from tests.databases.outbox.scene import all_of, has_come, is_empty, rows_of, se
 from tests.support.waiting import eventually
 from txbroker import errors
 
+pytestmark = pytest.mark.slow
+
 
 class TestBlocks:
     def test_row_and_message_arrive_and_nothing_is_left(self, open_database, database, broker, topic):

@@ -21,6 +21,8 @@ from txbroker import errors
 from txbroker.databases.outbox import claims, restored
 from txbroker.databases.tables.resolver_connection import ResolverConnection
 
+pytestmark = pytest.mark.slow
+
 
 def set_back(opens, shared_broker, topic):
     """Have one block delivered, deleted and its stream released; then set the database back to before that.

@@ -13,6 +13,8 @@ from twisted.internet.protocol import Factory
 from tests.server.endpoints.test_tls_endpoint import Echo, folder, known, listen, thread  # noqa: F401
 from tests.support.broker_process import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 GOOD = re.compile(r"TLS_(AES|CHACHA20)_|ECDHE-(ECDSA|RSA)-(AES(128|256)-GCM|CHACHA20-POLY1305)")
 
 
