@@ -97,7 +97,7 @@ def test_a_client_whose_brokers_data_were_set_back_to_a_copy_is_told_and_ends_no
     broker, tmp_path
 ):
     broker.stop()
-    shutil.copytree(broker.data_dir, tmp_path / "copy")
+    shutil.copytree(broker.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
     broker.start()
     with txbroker.connect(broker.address) as connection:
         connection.create_topic("orders")

@@ -21,8 +21,6 @@ from tests.support.thoroughness import examples
 from txbroker.broker.fetches import filtered_fetches
 from txbroker.wire import messages
 
-pytestmark = pytest.mark.slow
-
 XID = Xid(1, b"held", b"")
 AHEAD = 12
 """So far ahead may be finished: less than most histories read."""

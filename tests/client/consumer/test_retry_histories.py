@@ -22,8 +22,6 @@ from txbroker.client.core.promise import start
 from txbroker.wire import messages
 from txbroker.wire.codec import request_decoder
 
-pytestmark = pytest.mark.slow
-
 MESSAGES = 24
 SECOND = 1_000_000
 

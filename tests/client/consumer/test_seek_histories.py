@@ -17,8 +17,6 @@ from txbroker.client.consumer.seek import seek
 from txbroker.client.core.promise import Cancelled, start
 from txbroker.wire import messages
 
-pytestmark = pytest.mark.slow
-
 SIZES = [(1, 1), (1, 8 << 20), (300, 300), (1 << 20, 8 << 20)]
 """Of ``max_bytes`` and ``prefetch``."""
 

@@ -8,6 +8,8 @@ from tests.client.queues.faces import given
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def name(free_name):
