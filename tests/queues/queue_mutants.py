@@ -207,8 +207,8 @@ MUTANTS: Final = (
     Mutant(
         "serve nobody who waits when messages come",
         _TAKES,
-        "            if number in self._lines:\n                self.serve(*levels)\n            self.rem",
-        "            if number not in self._lines:\n                self.serve(*levels)\n            self.rem",
+        "                self.serve(*levels)\n                at_once -= 1\n",
+        "                at_once -= 1\n",
     ),
     Mutant(
         "let those wait for ever whose queue is deleted",
