@@ -265,3 +265,27 @@ def test_a_get_of_a_session_that_does_not_read_is_answered_and_one_that_waits_is
     scene.room.engine.sync()
     pass_time(scene, 1000)
     assert (told(scene.other, waits), values_of(scene.other.answer(asked), scene.other)) == ([], [b"a"])
+
+
+@pytest.mark.parametrize("how", ["served", "leave", "cancel", "delete"])
+def test_nothing_is_kept_of_gets_that_have_left_a_queue_in_which_there_always_is_something(how):
+    room = Room()
+    scene = Scene(room)
+    queue = scene.queue()
+    count = SERVED_AT_ONCE + 3
+    peers = [room.peer(f"10.0.9.{number}:1") for number in range(count)]
+    scene.peer.tell(messages.Send, SELF, data=framed("q", *[b"x"] * (10 * count)))
+    asked = [peer.tell(messages.TakeMessages, queue, 1) for peer in peers]
+    room.engine.sync()
+    takes = room.broker.queues.takes
+    assert len(takes._last_looks[queue]) == 3
+    if how == "delete":
+        scene.peer.ask(messages.DeleteQueue, "q", queue)
+    for peer, number in zip(peers[-3:], asked[-3:], strict=True):
+        if how == "leave":
+            peer.leave()
+        elif how == "cancel":
+            peer.tell(messages.Cancel, number)
+    pass_time(scene, 1000)
+    assert not takes._last_looks
+    assert not takes._lines

@@ -66,7 +66,7 @@ class Takes:
         """Requests that are being answered, by session and correlation."""
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
-        self._last_looks: dict[int, list[Waiting]] = {}
+        self._last_looks: dict[int, dict[Waiting, None]] = {}
         """Requests in lines that wait no longer than until nothing is left, by the partition of their queue."""
         self._put_off: dict[int, Any] = {}
         """Queues that are served on in a later turn, with the timer of that."""
@@ -134,7 +134,7 @@ class Takes:
         if not self.consumers.gets(waiting.consumer):
             self._expire(waiting)
             return
-        self._last_looks.setdefault(number, []).append(waiting)
+        self._last_looks.setdefault(number, {})[waiting] = None
         if number not in self._put_off and number not in self._backlog:
             self.serve(self._state(number))
 
@@ -343,6 +343,10 @@ class Takes:
         if not waiting.is_in_line:
             return
         waiting.is_in_line = False
+        if (last := self._last_looks.get(waiting.command.partition)) is not None:
+            last.pop(waiting, None)
+            if not last:
+                del self._last_looks[waiting.command.partition]
         if (state := self.deliveries.at(waiting.command.partition)) is not None:
             state.whole.used_at = self._engine.now()
         if waiting.timer is not None and waiting.timer.active():
