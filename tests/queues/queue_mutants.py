@@ -305,8 +305,8 @@ MUTANTS: Final = (
     Mutant(
         "drop what must find a queue, if another message of the request does",
         _PUBLISHING,
-        "                to = self._targets(exchange, attribute, is_mandatory(address))",
-        "                to = self._targets(exchange, attribute, is_mandatory(address) and not found)",
+        "                to = self._targets(exchange, attribute, is_mandatory(address), spent, steps)",
+        "                to = self._targets(exchange, attribute, is_mandatory(address) and not found, spent, steps)",
     ),
     Mutant(
         "let clients send to an internal exchange",

@@ -97,7 +97,7 @@ class Publishing:
         for position, length, _, messages in walk(view):
             attribute = _attribute(view, position, messages)
             if known != attribute:
-                to = self._targets(exchange, attribute, is_mandatory(address))
+                to = self._targets(exchange, attribute, is_mandatory(address), spent, steps)
                 known = attribute
                 if to != targets and count:
                     found.append(_run(targets, count, view[begin:position]))
@@ -121,12 +121,18 @@ class Publishing:
             )
         return found
 
-    def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
+    def _targets(
+        self, exchange: Exchange, attribute: bytes, mandatory: bool, spent: Ways, steps: int
+    ) -> list[int]:
+        """Return where a message goes. Each of its keys is another look at the bindings: ``spent`` counts the steps of
+        the fold from ``steps`` on.
+        """
         keys, headers, priority, expires = _read(attribute)
         found, over = self._fold.route(exchange, keys[0], headers), self._deliveries.over
-        if len(keys) > 1:
-            ways = (self._fold.route(exchange, each, headers) for each in keys)
-            found = list(dict.fromkeys(each for way in ways for each in way))
+        for each in keys[1:]:
+            spent.steps = self._fold.steps - steps
+            _check(spent)
+            found = list(dict.fromkeys([*found, *self._fold.route(exchange, each, headers)]))
         if over:
             found = [each for each in found if each not in over]
         if not found and mandatory:

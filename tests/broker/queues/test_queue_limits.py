@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from journal.constants import KIB, MIB
@@ -18,7 +19,10 @@ from tests.support.counted_calls import calls
 from tests.support.manual_worker import ManualWorker
 from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
 from txbroker.broker.queues.takes import QUEUES_AT_ONCE, SERVED_AT_ONCE
+from txbroker.queues.further_keys import MAX_KEYS
+from txbroker.queues.publishing import MAX_COPIES
 from txbroker.wire import messages
+from txbroker.wire.queues import KEYS
 
 XID = Xid(1, b"g", b"b")
 
@@ -290,3 +294,20 @@ def test_what_one_force_brings_to_many_queues_is_handed_out_in_turns():
     assert [*counts, answered()] == [QUEUES_AT_ONCE, 2 * QUEUES_AT_ONCE, count]
     scene.room.engine.sync()
     assert scene.other.answer(get).runs == [], "who waited longer has it"
+
+
+@pytest.mark.parametrize("kind", [ExchangeKind.FANOUT, ExchangeKind.TOPIC])
+def test_further_keys_of_a_message_are_looked_up_as_far_as_a_request_may_look(kind: ExchangeKind):
+    scene = Scene()
+    address = scene.exchange("e", kind)
+    for number in range(100):
+        scene.queue(f"q{number}")
+        scene.bind("e", "#", f"q{number}")
+    fold = scene.room.broker.queues.declarations._fold
+    before = fold.steps
+    keys = msgspec.json.encode([["x"] * MAX_KEYS, ["y"] * MAX_KEYS])
+    data = framed("k", b"a", headers={KEYS: keys})
+    told = refused(scene.peer.ask(messages.Send, address, data=data), "LimitExceeded")
+    assert "nothing was sent" in told
+    assert fold.steps - before < 1.1 * MAX_COPIES
+    assert scene.publish("k", b"a", to=address).base_offset == 0
