@@ -25,7 +25,7 @@ from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from journal.formats.filenames import checkpoint_file
 from journal.log.segment import segments_of
 from journal.records.outcome_entry import ArchivedOutcome, pack, unpack
-from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.queue_entries import QUEUE_GROUP, QueueSettings
 from journal.records.record import Published, TransactionAdded, TransactionCommitted
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
@@ -365,3 +365,25 @@ def test_a_log_of_a_queue_that_begins_behind_what_is_not_acknowledged_is_told() 
     write_checkpoint(disk, old.header, {name: iter(rows) for name, rows in old.folds.items()}, stores)
     told = damages(disk, Level.QUICK)
     assert "queue 'a': message 1 is not acknowledged, and the log starts at 2" in told
+
+
+def with_fewer_partitions(folds: Rows) -> None:
+    next(each for each in folds["catalog"] if each[0] == "txbroker.queue.5")[2] = [[5, 3]]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without_position, "queue 'levels', priority 3: group 'txbroker.queues' has no position in it"),
+        (with_fewer_partitions, "queue 'levels' is partition numbers 5 to 8, its topic has [5, 6, 7]"),
+    ],
+)
+def test_the_priorities_of_a_queue_are_compared_each(change: Callable[[Rows], None], says: str) -> None:
+    work = QueueWork(archive=False)
+    made = work.peer.ask(messages.DeclareQueue, "levels", QueueSettings(max_priority=3))
+    assert made.partition == 5
+    work.checkpoint()
+    assert damages(work.files()) == []
+    disk = reworded(work.files(), change)
+    [finding] = [each for each in verify(disk, Level.QUICK) if says in each.problem]
+    assert finding.affects.topic == "txbroker.queue.5"
