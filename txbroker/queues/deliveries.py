@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue, QueuesFold
+from txbroker.errors import UnknownQueue
 from txbroker.queues.queue_deliveries import ROLLED_BACK, LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
@@ -62,6 +63,21 @@ class Deliveries:
             return None
         self._enter(queue)
         return self._queues[partition]
+
+    def queue(self, partition: int) -> QueueDeliveries:
+        """Return the deliveries of the queue that a request names by its first partition; raises UnknownQueue."""
+        found = self.at(partition)
+        if found is None:
+            raise UnknownQueue(
+                f"partition number {partition} is no queue's; nothing has changed. The queue may have been deleted: "
+                "ask for it again by its name"
+            )
+        if found.queue.partition != partition:
+            raise UnknownQueue(
+                f"partition number {partition} is a priority of queue {found.queue.name!r}, whose number is "
+                f"{found.queue.partition}; nothing has changed. Name that"
+            )
+        return found.whole
 
     def changed(self, partitions: Iterable[int], session: int) -> None:
         """Note that a record has changed what is finished or held in these partitions of queues: one of a transaction

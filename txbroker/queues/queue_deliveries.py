@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
@@ -388,6 +388,16 @@ class LevelDeliveries:
             self._held.update(released)
 
 
+class Handed(NamedTuple):
+    """Messages of one priority that a holder was given, as runs of offsets, (first, end). Those from offset ``fresh``
+    on were not handed out before.
+    """
+
+    level: LevelDeliveries
+    runs: list[tuple[int, int]]
+    fresh: int
+
+
 class QueueDeliveries:
     """The messages of a queue, of all its priorities, the highest first."""
 
@@ -417,6 +427,14 @@ class QueueDeliveries:
     def is_delivered(self) -> bool:
         """Whether a session has a message of it."""
         return any(each.delivered for each in self.levels)
+
+    def take(self, holder: int, most: int, now: int) -> Handed | None:
+        """Give a holder up to ``most`` messages of the highest priority that has any ready; None if none has."""
+        for each in self.levels:
+            fresh = each.fresh_from
+            if runs := each.take(holder, most, now):
+                return Handed(each, runs, fresh)
+        return None
 
     def count_held(self) -> int:
         """Return how many messages prepared transactions hold."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from journal.folds.queues import DeclaredQueue
 from txbroker.broker.sessions.session import Session, unheard
-from txbroker.errors import InvalidSetting, LimitExceeded, QueueInUse, UnknownQueue
+from txbroker.errors import InvalidSetting, LimitExceeded, QueueInUse
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.queue_deliveries import LevelDeliveries
+from txbroker.queues.queue_deliveries import QueueDeliveries
 from txbroker.wire.messages import Consume, Done, Request, StopConsuming
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ class Consumers:
 
     def consume(self, session: Session, command: Consume, data: memoryview) -> Done:  # noqa: ARG002
         """Make a consumer known."""
-        state = self._deliveries.at(command.partition)
-        if state is None or state.queue.partition != command.partition:
-            raise UnknownQueue(
-                f"partition number {command.partition} is no queue's first; nothing has changed. The queue may have "
-                "been deleted: ask for it again by its name"
-            )
+        state = self._deliveries.queue(command.partition)
         self.check_owner(state.queue, session)
         self._check_new(session, command)
         self._check_exclusive(state.queue, command.exclusive)
@@ -105,7 +100,7 @@ class Consumers:
                 "Wait until they have ended"
             )
 
-    def _add(self, consumer: Consumer, state: LevelDeliveries) -> None:
+    def _add(self, consumer: Consumer, state: QueueDeliveries) -> None:
         self._of_session.setdefault(consumer.session, {})[consumer.number] = consumer
         self._at.setdefault(consumer.partition, {})[consumer] = None
         self._left.pop(consumer.partition, None)

@@ -14,7 +14,7 @@ from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.take_line import Waiting
 from txbroker.broker.sessions.session import unheard
 from txbroker.queues.expiry import expired_run
-from txbroker.queues.queue_deliveries import LevelDeliveries, range_of
+from txbroker.queues.queue_deliveries import Handed, LevelDeliveries, range_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, Taken
 
@@ -41,35 +41,27 @@ class Giving:
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
 
-    def answer(
-        self,
-        waiting: Waiting,
-        state: LevelDeliveries,
-        runs: list[tuple[int, int]],
-        fresh: int,
-        waits_on: Callable[[], bool],
-    ) -> Steps:
-        """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
-        fails. Those from offset ``fresh`` on were not handed out before.
+    def answer(self, waiting: Waiting, handed: Handed, waits_on: Callable[[], bool]) -> Steps:
+        """Read the messages that a request was handed, as many as the answer has room for; give the others back, or all
+        if reading fails.
 
         If all have expired, or are damaged, it takes the next ones, also of another priority; if there are none, there
         is no answer now if ``waits_on``.
         """
         session, command = waiting.session, waiting.command
+        state, runs, fresh = handed
         found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
-        are_done_with = True
         try:
-            while runs:
+            while True:
                 are_done_with = yield from self._read(state, runs, found)
                 is_there = self._engine.catalog.stores.get(state.store.number) is state.store
                 if found.count or waiting.is_ended or not (are_done_with and is_there):
                     break
-                for state in state.whole.levels:  # noqa: B020 - the levels of one queue are the same
-                    fresh = state.fresh_from
-                    # Many at a time: expired ones may have to stay.
-                    runs = state.take(session.number, MAX_TAKEN, self._engine.now())
-                    if runs:
-                        break
+                # Many at a time: expired ones may have to stay.
+                following = state.whole.take(session.number, MAX_TAKEN, self._engine.now())
+                if following is None:
+                    break
+                state, runs, fresh = following
         except Exception:  # not that nobody wants the answer any more: then all comes back with the session
             for first, end in runs:
                 state.give_back(session.number, range_of(first, end))

@@ -21,7 +21,7 @@ from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
+from txbroker.queues.queue_deliveries import Handed, LevelDeliveries, QueueDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
 from txbroker.wire.refusals import refusal
@@ -86,7 +86,7 @@ class Takes:
 
     def take(self, session: Session, command: TakeMessages, data: memoryview) -> None:  # noqa: ARG002
         """Answer with messages, now or when there are some, or time is up."""
-        state = self._queue(command.partition)
+        state = self.deliveries.queue(command.partition)
         self.check_owner(state.queue, session)
         consumer = self.consumers.of(session, command.consumer, command.partition)
         if not 1 <= command.most <= MAX_TAKEN:
@@ -136,7 +136,7 @@ class Takes:
             return
         self._last_looks.setdefault(number, {})[waiting] = None
         if number not in self._put_off and number not in self._backlog:
-            self.serve(self._state(number))
+            self.serve(self.deliveries.queue(number).levels[-1])
 
     def _check_room(self, session: Session) -> None:
         count, most = self._of_session.get(session.number, 0), self._most_waiting(session)
@@ -175,25 +175,6 @@ class Takes:
                 if each.session is session and each.command.correlation == correlation:
                     self._expire(each)
                     return
-
-    def _queue(self, partition: int) -> QueueDeliveries:
-        """Return the queue of which that is the first partition."""
-        found = self._state(partition)
-        if found.queue.partition != partition:
-            raise UnknownQueue(
-                f"partition number {partition} is a priority of queue {found.queue.name!r}, whose number is "
-                f"{found.queue.partition}; nothing has changed. Name that"
-            )
-        return found.whole
-
-    def _state(self, partition: int) -> LevelDeliveries:
-        found = self.deliveries.at(partition)
-        if found is None:
-            raise UnknownQueue(
-                f"partition number {partition} is no queue's; nothing has changed. The queue may have been deleted: "
-                "ask for it again by its name"
-            )
-        return found
 
     def waiting_at(self, partition: int) -> int:
         """Return how many requests wait for messages of that queue."""
@@ -315,7 +296,7 @@ class Takes:
         if self._of_session.get(session.number):
             for number in list(self._lines):
                 if any(each.session is session for each in self._lines.get(number, ())):
-                    self.serve(self._state(number))
+                    self.serve(self.deliveries.queue(number).levels[-1])
 
     def _wait(self, state: QueueDeliveries, waiting: Waiting) -> None:
         """Note that a request has come into the line."""
@@ -360,22 +341,13 @@ class Takes:
 
     def _expire(self, waiting: Waiting) -> None:
         """Answer a request that waits, without messages."""
-        if self._leave(waiting):
-            self._answer_none(waiting)
-
-    def _leave(self, waiting: Waiting) -> bool:
-        """Have a request wait no longer; return whether it did."""
-        number = waiting.command.partition
-        line = self._lines.get(number)
-        if line is None or not line.remove(waiting):
-            return False
-        if not line:
-            del self._lines[number]
-        self._stop_waiting(waiting)
-        return True
-
-    def _answer_none(self, waiting: Waiting) -> None:
         command = waiting.command
+        line = self._lines.get(command.partition)
+        if line is None or not line.remove(waiting):
+            return
+        if not line:
+            del self._lines[command.partition]
+        self._stop_waiting(waiting)
         self._answers.put(waiting.session, encode(Taken(command.correlation, command.partition)))
 
     def _look_at_due(self, state: QueueDeliveries) -> None:
@@ -401,25 +373,21 @@ class Takes:
     def _give(self, state: QueueDeliveries, waiting: Waiting, most: int) -> LevelDeliveries | None:
         """Give up to ``most`` ready messages of the highest priority that has any to a request; return of which."""
         session, command = waiting.session, waiting.command
-        for level in state.levels:
-            fresh = level.fresh_from
-            runs = level.take(session.number, min(most, command.most), self._engine.now())
-            if runs:
-                self._stop_waiting(waiting)
-                self._stepwise.answer(session, command, self._answer(level, waiting, runs, fresh))
-                return level
-        return None
+        handed = state.take(session.number, min(most, command.most), self._engine.now())
+        if handed is None:
+            return None
+        self._stop_waiting(waiting)
+        self._stepwise.answer(session, command, self._answer(waiting, handed))
+        return handed.level
 
-    def _answer(
-        self, state: LevelDeliveries, waiting: Waiting, runs: list[tuple[int, int]], fresh: int
-    ) -> Steps:
-        session, command = waiting.session, waiting.command
-        self._giving[session.number, command.correlation] = waiting
+    def _answer(self, waiting: Waiting, handed: Handed) -> Steps:
+        answered = waiting.session.number, waiting.command.correlation
+        self._giving[answered] = waiting
         try:
-            waits_on = partial(self._wait_on, state.whole, waiting)
-            return (yield from self.giving.answer(waiting, state, runs, fresh, waits_on))
+            waits_on = partial(self._wait_on, handed.level.whole, waiting)
+            return (yield from self.giving.answer(waiting, handed, waits_on))
         finally:
-            self._giving.pop((session.number, command.correlation), None)
+            self._giving.pop(answered, None)
 
     # -- what ends ---------------------------------------------------------------------------------
 
