@@ -21,7 +21,10 @@ class Deliveries:
 
     def __init__(self, engine: Engine, fold: QueuesFold, groups: GroupsFold) -> None:
         self._engine, self._fold, self._groups = engine, fold, groups
-        self.over = {each.partition for each in fold.queues.values() if not each.settings.durable}
+        ended = [
+            each for each in fold.queues.values() if not each.settings.durable or each.settings.exclusive
+        ]
+        self.over = {each.partition for each in ended}
         """Partitions of queues that have ended with the broker's last process, and are there until they can be deleted.
         Nothing of them is given to anybody.
         """

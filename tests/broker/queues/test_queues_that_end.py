@@ -67,6 +67,19 @@ def test_an_exclusive_queue_is_for_its_session_and_goes_with_it():
     assert isinstance(scene.other.ask(messages.DeclareQueue, "q", settings), messages.QueueDeclared)
 
 
+def test_an_exclusive_queue_is_gone_when_the_first_client_comes_after_a_start():
+    """Celery's worker declares its own again within milliseconds, and ends if another has it."""
+    scene = Scene()
+    queue = scene.queue(exclusive=True)
+    scene.publish("q", b"a")
+    scene.room.filesystem = scene.room.filesystem.kill_clone()
+    scene.room.start()
+    scene.peer = scene.room.peer()
+    again = scene.queue(exclusive=True)
+    assert again != queue
+    assert scene.taken(again) == []
+
+
 def test_an_exclusive_queue_goes_after_a_start_and_after_the_transaction_that_needs_it():
     scene = Scene()
     queue = scene.queue(exclusive=True)

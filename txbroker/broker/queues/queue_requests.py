@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 DELETED_AT_ONCE: Final = 50
 """Most queues that are deleted in one turn because they have ended."""
-NOT_DURABLE: Final = "it is not durable, and the broker has started"
+STARTED: Final = "it was not to outlive the broker's last process"
 LEFT: Final = "its last consumer has ended"
 """Why queues are deleted."""
 _WITHOUT_END: Final = 1 << 62
@@ -232,7 +232,7 @@ class Queueing:
         """Raise QueueInUse for a queue that is exclusive to another session, or was not to outlive a start."""
         if queue.partition in self._deliveries.over:
             raise QueueInUse(
-                f"queue {queue.name!r} is not durable, and from before the broker's start; it is deleted once no "
+                f"queue {queue.name!r} is from before the broker's start, and not to outlive it; it is deleted once no "
                 "undecided transaction needs it; nothing has changed. Use another name, or wait for that"
             )
         if queue.settings.exclusive and self._owners.get(queue.partition) != session.number:
@@ -282,7 +282,7 @@ class Queueing:
         """Return why a queue is to be deleted; nothing if it is not."""
         partition, settings = queue.partition, queue.settings
         if partition in self._deliveries.over:
-            return NOT_DURABLE
+            return STARTED
         if settings.exclusive and not self.is_open(self._owners.get(partition, 0)):
             return "its session has ended"
         if self._consumers.has_left(partition):
@@ -292,12 +292,12 @@ class Queueing:
         return ""
 
     def started(self) -> None:
-        """Delete what was not to outlive the broker's last process, before anybody is let in: queues and exchanges that
-        are not durable. A queue that an undecided transaction needs goes after that.
+        """Delete what was not to outlive the broker's last process, before anybody is let in: queues that are exclusive
+        or not durable, and exchanges that are not. A queue that an undecided transaction needs goes after that.
         """
         for queue in list(self._fold.queues.values()):
             if queue.partition in self._deliveries.over:
-                self._end(queue, NOT_DURABLE)
+                self._end(queue, STARTED)
         self.declarations.end_exchanges()
 
     def _consumers_left(self, queue: DeclaredQueue) -> None:
