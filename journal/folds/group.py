@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
-from journal.folds.settlement import Settlement
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.folds.settlement import MAX_AHEAD, Settlement
+from journal.formats.offset_set_bytes import decode_pieces, encode_pieces
 from journal.records.group_entries import (
     NO_SETTINGS,
     ClaimKind,
@@ -98,10 +98,12 @@ class Group:
 
 
 class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A :class:`Settlement` in a checkpoint; ``finished`` is relative to the group's position in that partition."""
+    """A :class:`Settlement` in a checkpoint; ``finished`` is relative to the group's position in that partition, in
+    pieces.
+    """
 
     partition: int
-    finished: bytes
+    finished: list[bytes]
     unfinished: list[Unfinished]
 
 
@@ -131,7 +133,7 @@ class GroupCopy(NamedTuple):
     def as_row(self) -> GroupRow:
         """Return the row for the checkpoint."""
         settlements = [
-            SettlementRow(partition, encode_offsets(kept.finished, position), list(kept.unfinished.values()))
+            SettlementRow(partition, encode_pieces(kept.finished, position), list(kept.unfinished.values()))
             for partition, position, kept in self.settlements
         ]
         return replace(self.row, settlements=settlements)
@@ -162,9 +164,9 @@ def _settlements(row: GroupRow) -> Iterator[tuple[int, Settlement]]:
     positions = {partition: offset for partition, offset, _ in row.positions}
     for each in row.settlements:
         position = positions.get(each.partition, 0)
-        finished = decode_offsets(each.finished, position)
+        finished = decode_pieces(each.finished, position)
         for unfinished in each.unfinished:
-            if unfinished.offset - position >= MAX_SPAN:
+            if unfinished.offset - position >= MAX_AHEAD:
                 raise InvalidFrame(
                     f"group {row.name!r} in partition number {each.partition} has details of offset "
                     f"{unfinished.offset}, far above its position"

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from journal.folds.timetable import ENTRY_BITS, Some, Timetable
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.envelope import DAY, LOGS, Clock, id_of, place_of
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import decode_pieces, encode_pieces
 from journal.interfaces import ICommitFold
 from journal.offset_set import OffsetSet
 from journal.records.record import (
@@ -187,7 +187,7 @@ class ScheduleLog:
 
     def row(self) -> LogRow:
         """Return the row for a checkpoint."""
-        over, cancelled = (_pieces(each, self.begins) for each in (self.over, self.cancelled))
+        over, cancelled = (encode_pieces(each, self.begins) for each in (self.over, self.cancelled))
         return LogRow(self.begins, over, cancelled, self.hour, list(self.fronts), self.seen)
 
     @classmethod
@@ -195,7 +195,7 @@ class ScheduleLog:
         """Return the log of a row."""
         found = cls()
         found.begins, found.hour, found.fronts, found.seen = row.begins, row.hour, list(row.fronts), row.seen
-        found.over, found.cancelled = (_joined(each, row.begins) for each in (row.over, row.cancelled))
+        found.over, found.cancelled = (decode_pieces(each, row.begins) for each in (row.over, row.cancelled))
         found._count = len(found.over)
         return found
 
@@ -420,15 +420,3 @@ class ScheduleFold:
             yield Fact(f"log {index} of the schedule (begins, over, cancelled, hour, fronts)"), told
         for number, messages in self._held.items():
             yield Fact(f"what transaction {number} takes back of the schedule"), sorted(messages)
-
-
-def _pieces(offsets: OffsetSet, base: int) -> list[bytes]:
-    bases = range(base, max(base, offsets.end), MAX_SPAN)
-    return [encode_offsets(offsets.within(first, first + MAX_SPAN), first) for first in bases]
-
-
-def _joined(pieces: list[bytes], base: int) -> OffsetSet:
-    found = OffsetSet()
-    for number, piece in enumerate(pieces):
-        found.update(decode_offsets(piece, base + number * MAX_SPAN))
-    return found

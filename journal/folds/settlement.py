@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from journal.errors import InvalidFrame
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
+from journal.formats.offset_set_bytes import decode_offsets
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
+
+MAX_AHEAD: Final = 1 << 25
+"""So far above a group's position at most offsets are finished or have details, whatever a broker's ``max_ahead`` is: a
+bound of the format. That is 4 MiB of bitmaps, if they have to be kept whole.
+"""
 
 
 class Settlement:
@@ -70,7 +76,7 @@ class Settlement:
         for each in settled.unfinished:
             position = self._reopen(position, each)
         position = self._advanced(position)
-        assert self.span(position) <= MAX_SPAN, (
+        assert self.span(position) <= MAX_AHEAD, (
             f"offsets are finished {self.span(position)} above the position"
         )
         return position
@@ -81,11 +87,11 @@ class Settlement:
         self.finished.discard(offset)
         if offset < position:
             above = max(position, self.end) - offset
-            assert above <= MAX_SPAN, f"offset {offset} would be unfinished, {above} below what is known"
+            assert above <= MAX_AHEAD, f"offset {offset} would be unfinished, {above} below what is known"
             self.finished.add_range(offset + 1, position)
             position = offset
         if each.has_details:
-            assert offset - position < MAX_SPAN, f"offset {offset} has details, far above what is finished"
+            assert offset - position < MAX_AHEAD, f"offset {offset} has details, far above what is finished"
             self.unfinished[offset] = each
             self._detailed.add(offset)
         elif self.unfinished.pop(offset, None):

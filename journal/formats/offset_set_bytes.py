@@ -8,6 +8,7 @@ length, both as varints (seven bits a byte, the lowest first, the highest bit se
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from journal.errors import InvalidFrame
@@ -38,6 +39,31 @@ def encode_offsets(offsets: OffsetSet, base: int) -> bytes:
         if len(runs) < size:
             return _RUNS + runs
     return _BITMAP + offsets.bits(base).to_bytes(size, "little")
+
+
+def within_spans(offsets: OffsetSet) -> Iterator[OffsetSet]:
+    """Yield a set in parts, each of which can be encoded relative to its own first offset, the lowest part first."""
+    end = offsets.end
+    while offsets:
+        first = offsets.first
+        yield offsets.within(first, first + MAX_SPAN)
+        offsets = offsets.within(first + MAX_SPAN, end)
+
+
+def encode_pieces(offsets: OffsetSet, base: int) -> list[bytes]:
+    """Return the bytes of a set, however far above the base it goes: for each ``MAX_SPAN`` offsets by themselves."""
+    bases = range(base, max(base, offsets.end), MAX_SPAN)
+    return [encode_offsets(offsets.within(first, first + MAX_SPAN), first) for first in bases]
+
+
+def decode_pieces(pieces: list[bytes], base: int) -> OffsetSet:
+    """Return the set of what :func:`encode_pieces` has returned; raises :class:`InvalidFrame`."""
+    if pieces and not pieces[-1]:
+        raise _refused(b"", "with an empty last piece")
+    found = OffsetSet()
+    for number, piece in enumerate(pieces):
+        found.update(decode_offsets(piece, base + number * MAX_SPAN))
+    return found
 
 
 def count_walked_runs(data: bytes) -> int:

@@ -6,6 +6,7 @@ from time import process_time
 
 import pytest
 
+from journal.formats import offset_set_bytes
 from tests.channels.talk import House, Talker, consume, published
 from tests.support.broker_room import recorded
 from txbroker.amqp import connection_methods as c
@@ -14,6 +15,7 @@ from txbroker.amqp import properties as props
 from txbroker.amqp.framing import method_frame
 from txbroker.amqp.reply_codes import Reply
 from txbroker.channels import settling
+from txbroker.groups import settlement_judge
 
 
 @pytest.fixture
@@ -98,14 +100,15 @@ def test_acknowledgements_are_said_before_what_follows_them(house, talker):
 
 
 def test_messages_that_lie_far_apart_are_acknowledged_together(house, talker, monkeypatch):
-    monkeypatch.setattr(settling, "MAX_SPAN", 4)
-    delivered(talker, 12)
-    for tags, count in (((12, 1, 6, 7), 3), ((2, 11), 2)):
+    monkeypatch.setattr(offset_set_bytes, "MAX_SPAN", 16)
+    monkeypatch.setattr(settlement_judge, "MAX_SPAN", 16)
+    delivered(talker, 40)
+    for tags, count in (((40, 1, 18, 19), 3), ((2, 35), 2)):
         records = recorded(house)
         talker.say(*[ack(tag) for tag in tags])
         house.settle()
         assert len(records) == count
-    assert house.counts("q") == (0, 6)
+    assert house.counts("q") == (0, 34)
 
 
 # -- returning and rejecting ----------------------------------------------------------------------

@@ -299,7 +299,7 @@ def acknowledged_too_far(folds: Rows) -> None:
 
 
 def finished_too_far(folds: Rows) -> None:
-    group_row(folds)[4][0][1] = b"\x02" + b"\xfe" * 90
+    group_row(folds)[4][0][1] = [b"\x02" + b"\xfe" * 90]
 
 
 def without_queue(folds: Rows) -> None:

@@ -82,7 +82,7 @@ def test_a_sound_directory_has_nothing_to_tell(room):
         (
             "groups",
             (1, 4, 0, 1),
-            b"\x02\x08",
+            [b"\x02\x08"],
             "the finished offsets of group 'g' in partition number 1 is 4, by",
             "t",
         ),
@@ -145,9 +145,10 @@ def reword(room, old, fold, place, value):
 @pytest.mark.parametrize(
     ("place", "value", "says"),
     {
-        "a set that is none": ((1, 4, 0, 1), b"\x07", "bytes of a set of offsets are of kind 7"),
-        "a set in another form": ((1, 4, 0, 1), b"\x01\x02\x01", "not in the only form"),
-        "the position is finished": ((1, 4, 0, 1), b"\x02\x05", "has finished offset 1, its position"),
+        "a set that is none": ((1, 4, 0, 1), [b"\x07"], "bytes of a set of offsets are of kind 7"),
+        "a set in another form": ((1, 4, 0, 1), [b"\x01\x02\x01"], "not in the only form"),
+        "a last piece of nothing": ((1, 4, 0, 1), [b"\x02\x04", b""], "an empty last piece"),
+        "the position is finished": ((1, 4, 0, 1), [b"\x02\x05"], "has finished offset 1, its position"),
         "no position": ((1, 4, 0, 0), 7, "in partition number 7 has settled offsets and no position"),
         "details below the position": (
             (1, 4, 0, 2, 0, 0), 0, "has details of offset 0, which is finished",

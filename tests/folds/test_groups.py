@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
+from journal.folds.settlement import MAX_AHEAD
 from journal.formats.checkpoint_rows import Fact
-from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.records.group_entries import (
     DEAD,
     STOPPED,
@@ -245,8 +245,8 @@ def test_a_forged_record_that_reopens_ever_lower_offsets_is_refused_at_the_first
     """Each is within the bound of the one before it; to keep all that is finished between them would take gigabytes."""
     top = 1 << 45
     journal.commit_offset(1, top)
-    said = [Unfinished(top - number * MAX_SPAN) for number in range(1, 10)]
-    with pytest.raises(AssertionError, match=f"offset {top - 2 * MAX_SPAN} would be unfinished"):
+    said = [Unfinished(top - number * MAX_AHEAD) for number in range(1, 10)]
+    with pytest.raises(AssertionError, match=f"offset {top - 2 * MAX_AHEAD} would be unfinished"):
         journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, top, b"", said)]))
 
 
@@ -286,14 +286,14 @@ class Untouched(dict):
 
 def test_details_lie_within_the_bound_of_the_format(journal):
     """Others, which only a forged record has, would cost 4 KiB each: they are known by bitmaps, too."""
-    last = Unfinished(MAX_SPAN - 1, 1)
+    last = Unfinished(MAX_AHEAD - 1, 1)
     journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [last])]))
-    with pytest.raises(AssertionError, match=f"offset {MAX_SPAN} has details, far above"):
-        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_SPAN, 1)])]))
+    with pytest.raises(AssertionError, match=f"offset {MAX_AHEAD} has details, far above"):
+        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_AHEAD, 1)])]))
     journal.commit_offset(1, 1)
-    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_SPAN, 1)])]))
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_AHEAD, 1)])]))
     with pytest.raises(
-        AssertionError, match=f"offset 0 would be unfinished, {MAX_SPAN + 1} below what is known"
+        AssertionError, match=f"offset 0 would be unfinished, {MAX_AHEAD + 1} below what is known"
     ):
         journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(0)])]))
 
@@ -301,12 +301,12 @@ def test_details_lie_within_the_bound_of_the_format(journal):
 def test_a_checkpoint_with_details_outside_of_it_is_not_read(journal):
     journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(5, 1)])]))
     rows = [
-        replace(row, settlements=[replace(row.settlements[0], unfinished=[Unfinished(MAX_SPAN, 1)])])
+        replace(row, settlements=[replace(row.settlements[0], unfinished=[Unfinished(MAX_AHEAD, 1)])])
         if isinstance(row, GroupRow)
         else row
         for row in journal.fold.snapshot()
     ]
-    with pytest.raises(InvalidFrame, match=f"details of offset {MAX_SPAN}, far above its position"):
+    with pytest.raises(InvalidFrame, match=f"details of offset {MAX_AHEAD}, far above its position"):
         reread(GroupsFold, rows)
 
 

@@ -22,7 +22,7 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "forget at a checkpoint what is over in the schedule",
         _FOLD,
-        "        over, cancelled = (_pieces(each, self.begins) for each in (self.over, self.cancelled))\n",
+        "        over, cancelled = (encode_pieces(each, self.begins) for each in (self.over, self.cancelled))\n",
         "        over, cancelled = [], _pieces(self.cancelled, self.begins)\n",
     ),
     Mutant(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets, within_spans
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
@@ -77,10 +77,6 @@ class Settling:
         if finished is None:
             finished = self._finished[partition] = OffsetSet()
             self._channel.is_dirty()
-        elif not _has_room(finished, first, end):
-            self._finish(partition, self._finished.pop(partition))
-            self.finish(partition, first, end)
-            return
         finished.add_range(first, end)
 
     def nack(self, method: BasicNack) -> None:
@@ -150,11 +146,8 @@ class Settling:
         """Say what was acknowledged since the last time."""
         finished, self._finished = self._finished, {}
         for partition, offsets in finished.items():
-            self._finish(partition, offsets)
-
-    def _finish(self, partition: int, offsets: OffsetSet) -> None:
-        base = offsets.first
-        self._settle(Settled(partition, 0, base, encode_offsets(offsets, base)))
+            for some in within_spans(offsets):
+                self._settle(Settled(partition, 0, some.first, encode_offsets(some, some.first)))
 
     def _settle(self, settled: Settled) -> None:
         self._channel.requests.ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from journal.formats.offset_set_bytes import encode_offsets
+from journal.formats.offset_set_bytes import encode_offsets, within_spans
 from journal.offset_set import OffsetSet
 from journal.random_id import new_id
 from journal.records.group_entries import GroupPositions, Settled
@@ -115,6 +115,7 @@ def _settled_of(runs: Sequence[Run]) -> list[Settled]:
             continue
         found.setdefault(run.partition, OffsetSet()).add_range(run.offset, run.offset + run.count)
     return [
-        Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))
+        Settled(partition, 0, some.first, encode_offsets(some, some.first))
         for partition, offsets in found.items()
+        for some in within_spans(offsets)
     ]

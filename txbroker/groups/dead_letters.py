@@ -263,12 +263,10 @@ class DeadLetters:
     def _move(self, letter: Letter, store: MessageStore, framed: bytes) -> None:
         """Finish the offset and append the message to the target, by one record."""
         group = self._groups.find(letter.group)
-        position = group.position(letter.partition) or 0
         done = OffsetSet()
         done.add(letter.offset)
-        settled = Settled(
-            letter.partition, group.generation(letter.partition), position, encode_offsets(done, position)
-        )
+        generation = group.generation(letter.partition)
+        settled = Settled(letter.partition, generation, letter.offset, encode_offsets(done, letter.offset))
         positions = self._recorded([GroupPositions(letter.group, b"", [], [settled])])
         self._engine.transactions.check_unheld(positions)
         if is_queue(store):

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
-from journal.formats.offset_set_bytes import MAX_SPAN, count_walked_runs, decode_offsets, encode_offsets
+from journal.folds.settlement import MAX_AHEAD
+from journal.formats.offset_set_bytes import (
+    MAX_SPAN,
+    count_walked_runs,
+    decode_offsets,
+    encode_offsets,
+    within_spans,
+)
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled
@@ -68,12 +75,12 @@ class SettlementJudge:
         """Return what a record says of this request; raises for what no group can settle, whatever its state is.
 
         The base of each becomes the lowest offset that is unfinished: the group's position; the start of the log if
-        that is above, and nothing below is held; the given base if the group has no position. The bounds are those of
-        one record, so they are of all groups together.
+        that is above, and nothing below is held; the given base if the group has no position. What lies too far above
+        it for a set is in sets of its own. The bounds are those of one record, so they are of all groups together.
         """
         check_extent(positions)
         found = [
-            replace(each, settled=[self._recorded(each.group, one) for one in each.settled])
+            replace(each, settled=[part for one in each.settled for part in self._recorded(each.group, one)])
             if each.settled
             else each
             for each in positions
@@ -81,7 +88,7 @@ class SettlementJudge:
         check_extent(found)
         return found
 
-    def _recorded(self, name: str, wanted: Settled) -> Settled:
+    def _recorded(self, name: str, wanted: Settled) -> list[Settled]:
         store = self._stores.get(wanted.partition)
         if store is None:
             raise unknown_partition(wanted.partition)
@@ -102,7 +109,16 @@ class SettlementJudge:
         base, start = self._base(name, store, wanted.base)
         finished.discard_below(base)
         self._check_distance(name, store, self._open_after(name, store, base, [finished]), finished.end - 1)
-        return replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)
+        if finished.end - base <= MAX_SPAN:
+            return [replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)]
+        # Only queues, which have a position, finish something so far above it.
+        parts = [
+            Settled(
+                wanted.partition, wanted.generation, each.first, encode_offsets(each, each.first), start=start
+            )
+            for each in within_spans(finished)
+        ]
+        return [replace(parts[0], unfinished=wanted.unfinished), *parts[1:]]
 
     def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
         offsets = {each.offset for each in wanted.unfinished}
@@ -208,7 +224,7 @@ class SettlementJudge:
         return found.missing_from(position)
 
     def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
-        most = MAX_SPAN - 1 if store.topic.startswith(QUEUE_TOPIC_PREFIX) else self._settings.max_ahead
+        most = MAX_AHEAD - 1 if store.topic.startswith(QUEUE_TOPIC_PREFIX) else self._settings.max_ahead
         if highest - lowest > most:
             raise TooFarAhead(
                 f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest "

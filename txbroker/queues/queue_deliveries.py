@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue
-from journal.folds.settlement import Settlement
-from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.folds.settlement import MAX_AHEAD, Settlement
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import STOPPED, Retried
@@ -23,7 +22,7 @@ from journal.records.queue_entries import QUEUE_GROUP
 
 MAX_RUNS: Final = 128
 """Most runs of offsets that are handed out together: each is read by itself, 40 µs."""
-AHEAD: Final = MAX_SPAN - 1
+AHEAD: Final = MAX_AHEAD - 1
 """So far above its lowest message that is not finished others of a queue are delivered."""
 ROLLED_BACK: Final = 0
 """The holder of what prepared transactions held that are rolled back, until an attempt is counted for it. It counts as

@@ -94,9 +94,9 @@ def test_a_set_that_is_none_is_dumped_as_its_bytes_with_the_reason():
 
 
 def test_the_row_of_a_group_in_a_checkpoint():
-    row = GroupRow("g", b"", [(1, 5, "m")], [], [SettlementRow(1, b"\x02\x16", [Unfinished(8, 3)])])
+    row = GroupRow("g", b"", [(1, 5, "m")], [], [SettlementRow(1, [b"\x02\x16"], [Unfinished(8, 3)])])
     [settlement] = dump_lines._named(row)["settlements"]
-    assert (settlement["partition"], settlement["finished"]) == (1, "6-7, 9")
+    assert (settlement["partition"], settlement["finished"]) == (1, ["6-7, 9"])
     assert settlement["unfinished"][0]["attempts"] == 3
 
 
@@ -108,7 +108,7 @@ def test_a_record_of_settings(rules, shown):
     assert "'attempts': 3" in line_text(entry(GroupAltered("g", GroupSettings(RULES), 1)))
 
 
-@pytest.mark.parametrize("settlements", [[], [SettlementRow(1, b"\x02\x16", [])]], ids=["bare", "settled"])
+@pytest.mark.parametrize("settlements", [[], [SettlementRow(1, [b"\x02\x16"], [])]], ids=["bare", "settled"])
 def test_the_retry_rules_of_a_group_in_a_checkpoint(settlements):
     row = GroupRow("g", b"", [(1, 5, "m")], [], settlements, GroupSettings(RULES), 9)
     assert dump_lines._named(row)["settings"] == {"retry": SHOWN, "expiry": None, "tags": []}

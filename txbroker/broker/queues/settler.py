@@ -24,23 +24,24 @@ class Settler:
         self._engine, self._consuming = engine, consuming
 
     def finish(self, state: LevelDeliveries, offsets: OffsetSet) -> None:
-        """Finish messages; raises as :meth:`settle`."""
-        self.settle(state, encode_offsets(offsets, state.position))
+        """Finish messages that lie within the span of an encoded set; raises as :meth:`settle`."""
+        base = offsets.first
+        self._settle(Settled(state.store.number, 0, base, encode_offsets(offsets, base)))
 
     def settle(
         self,
         state: LevelDeliveries,
-        finished: bytes = b"",
         unfinished: Sequence[Unfinished] = (),
         retried: Sequence[Retried] = (),
     ) -> Sequence[Settled]:
-        """Settle offsets, those ``finished`` relative to the position of the queue; return what the record says.
+        """Say something of offsets that are not finished; return what the record says.
 
         Raises TooManyParked and other :class:`RequestRefused`, before anything has changed.
         """
-        wanted = Settled(
-            state.store.number, 0, state.position, finished, list(unfinished), retried=list(retried)
-        )
+        number = state.store.number
+        return self._settle(Settled(number, 0, state.position, b"", list(unfinished), retried=list(retried)))
+
+    def _settle(self, wanted: Settled) -> Sequence[Settled]:
         recorded = self._consuming.recorded([GroupPositions(QUEUE_GROUP, b"", [], [wanted])])
         self._consuming.check_settled(recorded)
         self._engine.transactions.check_unheld(recorded)

@@ -180,7 +180,7 @@ def _times_shape(value: TimesRow) -> dict[str, Any]:
 def _group_shape(value: GroupRow) -> dict[str, Any]:
     positions = {partition: offset for partition, offset, _ in value.positions}
     settlements = [
-        _shape(each) | {"finished": _finished(each.finished, positions[each.partition])}
+        _shape(each) | {"finished": _set(each.finished, positions[each.partition])}
         for each in value.settlements
     ]
     return _shape(replace(value, settlements=[])) | {"settlements": settlements}
@@ -234,7 +234,7 @@ def _finished(data: bytes, base: int) -> Any:
 
 
 def _set(pieces: list[bytes], base: int) -> list[Any]:
-    """Return the runs of a set of offsets in a row of the schedule."""
+    """Return the runs of a set of offsets that a row has in pieces."""
     return [_finished(piece, base + number * MAX_SPAN) for number, piece in enumerate(pieces)]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from journal.arguments import wrong_type
-from journal.formats.offset_set_bytes import encode_offsets
+from journal.formats.offset_set_bytes import encode_offsets, within_spans
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import PartitionOffset, Settled
 from journal.records.queue_entries import QUEUE_GROUP
@@ -29,10 +29,12 @@ def offsets_of(messages: Sequence[Message]) -> OffsetSet:
     return found
 
 
-def settled_of(partition: int, messages: Sequence[Message]) -> Settled:
+def settled_of(partition: int, messages: Sequence[Message]) -> list[Settled]:
     """Return what acknowledges messages of one queue."""
-    offsets = offsets_of(messages)
-    return Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))
+    return [
+        Settled(partition, 0, some.first, encode_offsets(some, some.first))
+        for some in within_spans(offsets_of(messages))
+    ]
 
 
 def by_queue(what: object) -> dict[int, list[Message]]:
@@ -62,10 +64,10 @@ def check_session(core: Core, found: Mapping[int, Sequence[Message]]) -> None:
 
 def give_back(core: Core, session: int, partition: int, offsets: OffsetSet, *, counted: bool) -> None:
     """Have the broker give messages to others that were taken in that session, as far as they are not settled."""
-    if offsets and core.phase is Phase.OPEN and core.session == session:
-        base = offsets.first
-        command = GiveBack(core.correlation(), partition, encode_offsets(offsets, base), base, counted)
-        core.post(command)
+    if core.phase is Phase.OPEN and core.session == session:
+        for some in within_spans(offsets):
+            base = some.first
+            core.post(GiveBack(core.correlation(), partition, encode_offsets(some, base), base, counted))
 
 
 def on_settled(core: Core) -> list[Callable[[int, OffsetSet], None]]:
@@ -85,7 +87,9 @@ async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequ
     """
     found = by_queue(what)
     check_session(core, found)
-    await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(*each) for each in found.items()])
+    await transaction.add_offsets(
+        QUEUE_GROUP, [], [some for each in found.items() for some in settled_of(*each)]
+    )
     for partition, messages in found.items():
         transaction.joined_by(_Acknowledged(core, partition, messages))
         settled(core, partition, messages)

@@ -9,8 +9,8 @@ from typing import Final
 
 from journal.arguments import whole
 from journal.due_time import After, due_time
+from journal.folds.settlement import MAX_AHEAD
 from journal.formats import frame
-from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_PAUSE, Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
@@ -126,7 +126,7 @@ class QueueReader:
         found, said = self._checked(what), list[Settled]()
         for partition, messages in found.items():
             if retried is None:
-                said.append(settled_of(partition, messages))
+                said += settled_of(partition, messages)
             else:
                 after, why, dead = retried
                 base = min(each.offset for each in messages)
@@ -202,7 +202,7 @@ class QueueReader:
                 self._handed[each.partition].add(each.offset)
             # The broker delivers nothing so far above what is not settled.
             for handed in self._handed.values():
-                handed.discard_below(handed.end - MAX_SPAN)
+                handed.discard_below(handed.end - MAX_AHEAD)
 
     def _take(self, deadline: float) -> None:
         """Ask for messages, unless that is under way."""
@@ -324,7 +324,7 @@ class QueueReader:
         if partition in self._gone:
             gone = self._gone[partition]
             gone.update(offsets)
-            gone.discard_below(gone.end - MAX_SPAN)
+            gone.discard_below(gone.end - MAX_AHEAD)
 
     def _mend(self) -> None:
         """Repair after an interrupt."""

@@ -12,12 +12,27 @@ from txbroker.client.core.positions import set_of
 
 
 def joined(settled: Iterable[Settled]) -> list[Settled]:
-    """Return one entry for each partition and generation, with all offsets of the given ones."""
-    found: dict[tuple[int, int], Settled] = {}
+    """Return entries with all offsets of the given ones: one for each partition and generation, unless messages of a
+    queue lie too far apart for one.
+    """
+    found: dict[tuple[int, int], list[Settled]] = {}
     for each in settled:
-        key = each.partition, each.generation
-        found[key] = _both(found[key], each) if key in found else each
-    return list(found.values())
+        mine = found.setdefault((each.partition, each.generation), [])
+        for index, one in enumerate(mine):
+            if _fit(one, each):
+                mine[index] = _both(one, each)
+                break
+        else:
+            mine.append(each)
+    return [each for mine in found.values() for each in mine]
+
+
+def _fit(one: Settled, other: Settled) -> bool:
+    """Return whether both can be said in one entry. What is retried, of groups, lies near enough."""
+    if one.retried or other.retried or not (one.finished and other.finished):
+        return True
+    both = [decode_offsets(each.finished, each.base) for each in (one, other)]
+    return max(each.end for each in both) - min(each.first for each in both) <= MAX_SPAN
 
 
 def _both(one: Settled, other: Settled) -> Settled:
