@@ -23,7 +23,7 @@ SCHEDULE_MUTANTS: Final = (
         "forget at a checkpoint what is over in the schedule",
         _FOLD,
         "        over, cancelled = (encode_pieces(each, self.begins) for each in (self.over, self.cancelled))\n",
-        "        over, cancelled = [], _pieces(self.cancelled, self.begins)\n",
+        "        over, cancelled = [], encode_pieces(self.cancelled, self.begins)\n",
     ),
     Mutant(
         "not set the bits of what was due in a replay",
