@@ -244,6 +244,8 @@ class IHousekeeping(Interface):
         "Returns where a log may begin that retention would have begin at that offset: there, or below."
     )
 
+    compactor: Any = Attribute("Compacts segments: :class:`journal.engine.compactor.Compactor`.")
+
     def jobs(now: int) -> list[Any]:
         """Return the jobs on files that are due."""
 

@@ -42,7 +42,7 @@ def read_index(
     The indexes of a ``closed`` segment were forced: no crash removes them.
     """
     paths = [
-        filenames.segment_file(directory, state.base_offset, kind)
+        filenames.segment_file(directory, state.base_offset, kind, state.epoch)
         for kind in (SegmentKind.INDEX, SegmentKind.TIME)
     ]
     missing = [path for path in paths if not filesystem.exists(path)]

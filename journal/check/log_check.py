@@ -19,7 +19,7 @@ from journal.check.transaction_history import Followed
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp, unstamped
+from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp, unstamped, walk
 from journal.interfaces import IFilesystem
 from journal.records.record import (
     Due,
@@ -376,9 +376,27 @@ class CrossCheck:
             or not log.first_offset <= base < log.state.flushed_offset
         ):
             return
-        found = log.read(base, len(expected))
         count = messages_in(expected)
         self._tally.placed += count
+        if not log.is_compacted(base):
+            yield from self._compare_run(entry, log, base, expected, count, number)
+            return
+        for position, length, offset, messages in walk(expected):
+            if partition not in self._broken and not log.is_in_gap(offset):
+                frame = memoryview(expected)[position : position + length]
+                yield from self._compare_run(entry, log, offset, frame, messages, number)
+
+    def _compare_run(
+        self,
+        entry: JournalEntry,
+        log: LogReader,
+        base: int,
+        expected: bytes | memoryview,
+        count: int,
+        number: TransactionNumber | None,
+    ) -> Iterator[Finding]:
+        partition = log.state.number
+        found = log.read(base, len(expected))
         if found == expected:
             log.advance(base + count, len(expected))
             return

@@ -11,7 +11,7 @@ from journal.check.index_check import MADE_AGAIN, all_of, made_again, misled, re
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
-from journal.formats.frame import LOST, WRAPPER
+from journal.formats.frame import GAP, LOST, WRAPPER
 from journal.formats.frame_check import count_in_wrapper
 from journal.formats.index import MAX_GAP, Anchor
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
@@ -48,7 +48,7 @@ def check_store(
         problem = f"the log starts at offset {store.start_offset}, the checkpoint has no segment below {end}"
         yield Finding(directory, 0, problem, affects=_between(f"{directory}/", store.start_offset, end))
     for state in store.segments:
-        path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
+        path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG, state.epoch)
         if state.base_offset != end:
             problem = f"the checkpoint has a segment from offset {state.base_offset} on behind one that ends at {end}"
             yield Finding(path, 0, problem, affects=_between(path, end, state.base_offset))
@@ -153,7 +153,7 @@ class _SegmentCheck:
             if not counted:
                 self._count(each.messages, 0)
             offset = each.offset + each.messages
-            for finding in _check_frame(path, each, deep):
+            for finding in _check_frame(path, each, deep, bool(state.epoch)):
                 told.append((each.offset, offset - 1))
                 yield finding
         if not broken and offset != state.end_offset:
@@ -182,11 +182,14 @@ def _bounded(finding: Finding, state: SegmentState) -> Finding:
     return replace(finding, affects=replace(affects, last_offset=state.end_offset - 1))
 
 
-def _check_frame(path: str, each: FrameEntry, deep: bool) -> Iterator[Finding]:
+def _check_frame(path: str, each: FrameEntry, deep: bool, is_compacted: bool) -> Iterator[Finding]:
     last = each.offset + each.messages - 1
     if each.flag & LOST:
         problem = "messages were lost before a repair, see repairs.json"
         yield Finding(path, each.position, problem, True, of_partition(path, each.offset, last))
+    elif each.flag & GAP and not is_compacted:
+        problem = "messages were removed there, though the segment was never compacted"
+        yield Finding(path, each.position, problem, affects=of_partition(path, each.offset, last))
     elif not is_known_flag(each.flag):
         problem = f"the frame has flag {each.flag:#x}, which is not known here"
         yield Finding(path, each.position, problem, affects=of_partition(path, each.offset, last))

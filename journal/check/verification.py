@@ -11,6 +11,7 @@ from dataclasses import replace
 from journal.check.checkpoint_check import check_catalog, check_staged
 from journal.check.decision_check import check_decisions
 from journal.check.effects import Effect, effect_of
+from journal.check.gap_check import check_gaps
 from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
 from journal.check.queue_check import check_queues
@@ -147,6 +148,7 @@ class _Verification:
             yield from self._staged(newest)
             for store in newest.stores:
                 yield from self._store(store)
+            yield from check_gaps(self._filesystem, newest)
         yield from strays(self._filesystem, newest, self._created)
 
     def _read(self, path: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from zope.interface import implementer
 
 from journal.constants import IDLE_MARK_AFTER, MIB
+from journal.engine.compactor import Compactor, CompactSegment
 from journal.engine.disk_space import COPIES, SCARCE, ballast_bytes, copies_under_way, reserve, under_way
 from journal.engine.due_stores import DueStores
 from journal.engine.engine import Engine
@@ -93,6 +94,7 @@ class Housekeeping:
         self._missing: list[MessageStore] = []
         """Those of these stores that are not known to be flushed so far."""
         self._garbage = Garbage(engine)
+        self.compactor = Compactor(engine)
         self._journaled_before = engine.journaled_bytes
         self._checkpointed_at = 0
         self._no_room_until = 0
@@ -134,6 +136,7 @@ class Housekeeping:
         found: list[Job] = []
         if self.phase is Phase.NONE:
             self._collect()  # files that a pin has held back
+            self.compactor.replace()
         if self.phase is Phase.NONE and self._checkpoint_due(now):
             found += self._begin()
         if self.phase is Phase.STAGED and not self._engine.busy:
@@ -148,19 +151,24 @@ class Housekeeping:
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
+        if (step := self.compactor.job(may_begin=not self._garbage.pins)) is not None:
+            found.append(step)
         if now - self._trimmed_at >= TRIM_INTERVAL:
             self._trimmed_at = now
             self._engine.allocator.trim()
         if self._witness_due(now):
             found.append(self.testify(self._engine.forced_lsn))
+        return [*found, *self._files_ahead()]
+
+    def _files_ahead(self) -> Iterator[Job]:
+        """Yield what fills files ahead of need."""
         if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():
             self._filling = True
-            found.append(FillSpare(self._engine))
+            yield FillSpare(self._engine)
         if not self._ballast_tried and not self._engine.full:
             self._ballast_tried = True
             if ballast_bytes(self._engine.filesystem) < self._settings.file_bytes:
-                found.append(FillBallast(self._engine, self._settings.file_bytes))
-        return found
+                yield FillBallast(self._engine, self._settings.file_bytes)
 
     def finish(self, job: Job) -> None:
         """Note that a job has run."""
@@ -181,6 +189,8 @@ class Housekeeping:
                 self._written(job.header)
             case CollectGarbage():
                 self.phase = Phase.NONE
+            case CompactSegment():
+                self.compactor.ran()
             case FillSpare():
                 self._filling = False
                 if job.no_room:
@@ -198,6 +208,7 @@ class Housekeeping:
                 if start is not None and start > store.start_offset:
                     engine.accept(LogStartMoved(store.number, start, now))
                     moved += 1
+            self.compactor.look()
         return moved
 
     def settings_changed(self, stores: Sequence[MessageStore]) -> None:

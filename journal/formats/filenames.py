@@ -75,7 +75,7 @@ _checkpoint = re.compile(_POSITION + r"\.checkpoint")
 _staged = re.compile(_NUMBER + "-" + _NUMBER + r"\.staged")
 _partition = re.compile(f"({_TOPIC})-{_NUMBER}" + r"\." + _NUMBER)
 _evidence = re.compile(EVIDENCE + r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
-_segment = re.compile(_POSITION + r"\.(log|index|time|keys)")
+_segment = re.compile(_POSITION + r"(?:-([1-9][0-9]*))?\.(log|index|time|keys)")
 
 
 class SegmentKind(Enum):
@@ -106,10 +106,11 @@ class PartitionName:
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """The parts of a segment file's name."""
+    """The parts of a segment file's name. ``epoch`` counts the compactions that made it, 0 for none."""
 
     base_offset: int
     kind: SegmentKind
+    epoch: int = 0
 
 
 def check_topic_name(name: str) -> None:
@@ -196,15 +197,16 @@ def parse_partition_directory(name: str) -> PartitionName | None:
     return PartitionName(match[1], int(match[2]), int(match[3]))
 
 
-def segment_file(directory: str, base_offset: int, kind: SegmentKind) -> str:
+def segment_file(directory: str, base_offset: int, kind: SegmentKind, epoch: int = 0) -> str:
     """Return the path of one file of a partition; ``directory`` is a result of :func:`partition_directory`."""
-    return f"{directory}/{_position(base_offset)}.{kind.value}"
+    name = f"{_position(base_offset)}-{epoch}" if epoch else _position(base_offset)
+    return f"{directory}/{name}.{kind.value}"
 
 
 def parse_segment_file(name: str) -> SegmentName | None:
-    """Return the base offset and kind of a partition's file; None for foreign names."""
+    """Return the parts of the name of a partition's file; None for foreign names."""
     match = _segment.fullmatch(name)
-    return SegmentName(int(match[1]), SegmentKind(match[2])) if match else None
+    return SegmentName(int(match[1]), SegmentKind(match[3]), int(match[2] or 0)) if match else None
 
 
 def evidence_directory(when: str, number: int) -> str:

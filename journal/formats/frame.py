@@ -54,6 +54,11 @@ from journal.message_headers import (
 LOST = 0x4
 """Only in segments, set by a repair: ``count`` messages were here whose bytes no file holds any more. Never sent."""
 
+GAP = 0x8
+"""Only in segments, set by a compaction: ``count`` messages were here that nobody reads any more. Readers skip it."""
+MOST_IN_GAP = 1 << 18
+"""Most messages for which one frame stands. A walk over damage takes no count for possible that is much larger."""
+
 PIECE_BYTES = MIB
 """About how many uncompressed bytes of compressed frames are decoded at a time."""
 
@@ -170,6 +175,15 @@ def encode_lost(offset: int, count: int, length: int) -> bytes:
     return _HEAD.pack(length, crc32c(tail), offset, 0) + tail
 
 
+def encode_gap(offset: int, count: int) -> bytes:
+    """Return the frames that take the place of ``count`` messages which nobody reads any more."""
+    found = bytearray()
+    for first in range(offset, offset + count, MOST_IN_GAP):
+        tail = _TAIL.pack(0, min(MOST_IN_GAP, offset + count - first), VERSION | GAP, 0)
+        found += _HEAD.pack(HEADER_BYTES, crc32c(tail), first, 0) + tail
+    return bytes(found)
+
+
 _HEAD = Struct(">IIQq")
 _TAIL = Struct(">qIII")
 
@@ -280,6 +294,11 @@ def append_time(frame: bytes | memoryview) -> int:
     return appended
 
 
+def has_gap(frames: bytes | memoryview) -> bool:
+    """Return whether some of the messages of a whole run of frames were removed by a compaction."""
+    return any(_unpack_header(frames, position)[6] & GAP for position, *_ in walk(frames))
+
+
 def is_sound(frame: bytes | memoryview) -> bool:
     """Return whether one whole frame fulfils its own checksum."""
     return len(frame) >= HEADER_BYTES and crc32c(memoryview(frame)[CRC_START:]) == _unpack_header(frame)[1]
@@ -318,7 +337,7 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
         if length < HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end)
         after = position + length
-        if offset + count > from_offset:
+        if offset + count > from_offset and not flag & GAP:
             if crc32c(view[position + CRC_START : after]) != crc:
                 raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
             if flag == _WRAPPER and not attribute_length:

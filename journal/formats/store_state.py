@@ -12,8 +12,9 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` includes the
     header.
 
-    ``salt`` is the header's: a file of another segment is not taken for this one. ``checksum`` is the running checksum
-    at the end (see :mod:`journal.formats.segment_header`).
+    It is the file of that ``epoch``: how often it was compacted. ``removed`` messages are in gaps. ``salt`` is the
+    header's: a file of another segment is not taken for this one. ``checksum`` is the running checksum at the end (see
+    :mod:`journal.formats.segment_header`).
     """
 
     base_offset: int
@@ -23,6 +24,8 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     last_time: int
     salt: int
     checksum: int
+    epoch: int = 0
+    removed: int = 0
 
 
 class StoreState(msgspec.Struct, array_like=True, frozen=True):

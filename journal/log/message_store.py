@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 from journal.errors import NEXT_STEP, CorruptJournal, CorruptSegment, OffsetOutOfRange
 from journal.formats.filenames import is_internal, partition_directory
-from journal.formats.segment_header import SEGMENT_HEADER_BYTES, pack_segment_header
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header
 from journal.formats.store_state import StoreState
 from journal.interfaces import IBuffer, IBufferAllocator, IMessageStore
 from journal.log.flush import FlushJob, IndexEnd, Piece
@@ -64,6 +64,8 @@ class MessageStore:
         self._shelf: dict[int, tuple[bytes, bytes]] = {}
         self._hints: Hints | None = None
         self._dropped: list[str] = []
+        self.is_compacted = False
+        """Whether a segment has gaps."""
         self._flushable = 0
 
     # -- state --------------------------------------------------------------------------------------
@@ -78,6 +80,7 @@ class MessageStore:
         store.high_watermark = state.flushed_offset
         store._tail = Tail(allocator, state.flushed_offset, state.last_time)
         store._segments = SegmentList(state.number, store.directory, state.segments)
+        store.is_compacted = any(each.epoch for each in state.segments)
         return store
 
     def state(self, end_offset: int | None = None, settings: TopicSettings | None = None) -> StoreState:
@@ -370,7 +373,7 @@ class MessageStore:
         self._job = None
         for piece in job.pieces:
             self._segments.put(piece.after)
-            self._shelf.pop(piece.after.base_offset, None)
+            self._shelf.pop(piece.after.salt, None)
             piece.views.clear()
         self._index_end = job.index_end
         self._tail.drop(job.appends)
@@ -397,6 +400,18 @@ class MessageStore:
             raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
         self.start_offset = max(self.start_offset, offset)
         self._drop_segments()
+
+    def new_header(self, base_offset: int) -> SegmentHeader:
+        """Return a header for a new file of a segment."""
+        return self._origin.header(self.number, base_offset)
+
+    def replace_segment(self, old: Segment, new: Segment) -> None:
+        """Read messages from the new file of a sealed segment from now on. If that has been removed meanwhile, so will
+        be the file. Not while a checkpoint is made whose folds may still need what the new file lacks.
+        """
+        kept, dropped = (new, old) if self._segments.replace(old, new) else (old, new)
+        self.is_compacted = self.is_compacted or kept is new
+        self._drop_files(dropped)
 
     def take_dropped(self) -> list[str]:
         """Return files that are no longer part of the log, each once: unlink them after a checkpoint."""
@@ -435,7 +450,10 @@ class MessageStore:
 
     def _drop_segments(self) -> None:
         for segment in self._segments.drop_below(self.start_offset):
-            self._shelf.pop(segment.base_offset, None)
-            self._dropped += segment.paths
-            for path in segment.paths:
-                self._files.forget(path)
+            self._drop_files(segment)
+
+    def _drop_files(self, segment: Segment) -> None:
+        self._shelf.pop(segment.salt, None)
+        self._dropped += segment.paths
+        for path in segment.paths:
+            self._files.forget(path)

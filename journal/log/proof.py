@@ -78,9 +78,12 @@ def files_beyond(
             continue
         base = parsed.base_offset
         if last is not None and base == last.base_offset:
+            if parsed.epoch:
+                continue  # made of that segment once it was sealed
             found.append(Beyond(Segment(number, directory, base), last.end_offset, last.size))
         elif last is None or base > last.base_offset:
-            found.append(Beyond(Segment(number, directory, base), base, SEGMENT_HEADER_BYTES))
+            segment = Segment(number, directory, base, epoch=parsed.epoch)
+            found.append(Beyond(segment, base, SEGMENT_HEADER_BYTES))
     return found
 
 

@@ -44,14 +44,14 @@ class Hints:
         # One slot per offset modulo the number of slots: a store of one reference is atomic, so no lock.
         self._places: list[tuple[int, int, int] | None] = [None] * HINTS
 
-    def put(self, base_offset: int, offset: int, position: int) -> None:
-        """Note that the frame of ``offset`` begins at ``position`` of the segment."""
-        self._places[offset % HINTS] = (base_offset, offset, position)
+    def put(self, salt: int, offset: int, position: int) -> None:
+        """Note that the frame of ``offset`` begins at ``position`` of the segment with that salt."""
+        self._places[offset % HINTS] = (salt, offset, position)
 
-    def get(self, base_offset: int, offset: int) -> int | None:
+    def get(self, salt: int, offset: int) -> int | None:
         """The position of the frame of ``offset`` if it was noted."""
         place = self._places[offset % HINTS]
-        return place[2] if place is not None and place[:2] == (base_offset, offset) else None
+        return place[2] if place is not None and place[:2] == (salt, offset) else None
 
 
 class ReadPlan:
@@ -155,7 +155,7 @@ class DiskReadPlan(ReadPlan):
     def _run(self, read: Read, goes_on: GoesOn, now: bool) -> Frames:
         segment = self._segment
         index = SegmentIndex(self._files, segment, self._sealed, self._shelf, read, now)
-        hint = self._hints.get(segment.base_offset, self._offset)
+        hint = self._hints.get(segment.salt, self._offset)
         offset, position = index.locate(self._offset) if hint is None else (self._offset, hint)
         pieces: list[bytes] = []
         room = self._max_bytes
@@ -177,7 +177,7 @@ class DiskReadPlan(ReadPlan):
         except BrokenChain as broken:
             if not pieces:
                 raise index.corrupt(broken) from broken
-        self._hints.put(segment.base_offset, offset, position)
+        self._hints.put(segment.salt, offset, position)
         return Frames(pieces[0] if len(pieces) == 1 else b"".join(pieces), offset)
 
 

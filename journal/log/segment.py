@@ -36,7 +36,8 @@ _unpack_header = HEADER.unpack_from
 class Segment(msgspec.Struct, frozen=True):
     """A segment as it was at one moment: all threads may read it. A flush makes a new one of it.
 
-    Its ``size`` is 0 before it has a file, then that of the header and the frames.
+    Its ``size`` is 0 before it has a file, then that of the header and the frames. ``epoch`` counts its compactions,
+    and ``removed`` the messages in its gaps.
     """
 
     number: int
@@ -48,6 +49,8 @@ class Segment(msgspec.Struct, frozen=True):
     last_time: int = 0
     salt: int = 0
     checksum: int = 0
+    epoch: int = 0
+    removed: int = 0
 
     @classmethod
     def of(cls, number: int, directory: str, state: SegmentState) -> Segment:
@@ -62,27 +65,29 @@ class Segment(msgspec.Struct, frozen=True):
             state.last_time,
             state.salt,
             state.checksum,
+            state.epoch,
+            state.removed,
         )
 
     @property
     def path(self) -> str:
         """The path of the frames."""
-        return segment_file(self.directory, self.base_offset, SegmentKind.LOG)
+        return segment_file(self.directory, self.base_offset, SegmentKind.LOG, self.epoch)
 
     @property
     def index_path(self) -> str:
         """The path of the sparse offset index."""
-        return segment_file(self.directory, self.base_offset, SegmentKind.INDEX)
+        return segment_file(self.directory, self.base_offset, SegmentKind.INDEX, self.epoch)
 
     @property
     def time_path(self) -> str:
         """The path of the sparse time index."""
-        return segment_file(self.directory, self.base_offset, SegmentKind.TIME)
+        return segment_file(self.directory, self.base_offset, SegmentKind.TIME, self.epoch)
 
     @property
     def keys_path(self) -> str:
         """The path of the table of keys, which may not exist."""
-        return segment_file(self.directory, self.base_offset, SegmentKind.KEYS)
+        return segment_file(self.directory, self.base_offset, SegmentKind.KEYS, self.epoch)
 
     @property
     def paths(self) -> list[str]:
@@ -109,6 +114,8 @@ class Segment(msgspec.Struct, frozen=True):
             self.last_time,
             self.salt,
             self.checksum,
+            self.epoch,
+            self.removed,
         )
 
     def begun(self, salt: int) -> Segment:
@@ -206,6 +213,11 @@ def walk_headers(read: Read, segment: Segment, offset: int, position: int) -> It
         yield FramePlace(position, length, offset, count, timestamp)
         position += length
         offset += count
+
+
+def flag_at(read: Read, position: int) -> int:
+    """Return the flag of the frame there."""
+    return int(_unpack_header(read(position, HEADER_BYTES))[6])
 
 
 def run_on(read: Read, checksum: int, position: int, end: int) -> int:

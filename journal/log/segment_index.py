@@ -30,7 +30,7 @@ from journal.vfs.open_files import OpenFiles
 _log = logging.getLogger(__name__)
 
 Shelf = MutableMapping[int, tuple[bytes, bytes]]
-"""Maps base offsets to (offset, time) indexes made again that may not be written: the flusher owns the files."""
+"""Maps salts of segments to (offset, time) indexes made again that may not be written: the flusher owns the files."""
 
 
 class WouldBlock(Exception):
@@ -108,10 +108,10 @@ class SegmentIndex:
         old = self._on_disk() if trusted else (b"", b"")
         made, proven = completed(old, segment, self._read)
         if self._sealed and proven:
-            self._shelf.pop(segment.base_offset, None)
+            self._shelf.pop(segment.salt, None)
             self._write(made)
         else:
-            self._shelf[segment.base_offset] = made
+            self._shelf[segment.salt] = made
         return made
 
     def _walk(self, start: tuple[int, int], offset: int, limit: int) -> tuple[int, int]:
@@ -150,7 +150,7 @@ class SegmentIndex:
         return min(entry[0], self._segment.end_offset) if entry else self._segment.end_offset
 
     def _bytes(self, path: str, number: int) -> bytes:
-        shelved = self._shelf.get(self._segment.base_offset)
+        shelved = self._shelf.get(self._segment.salt)
         if shelved is not None:
             return shelved[number]
         try:

@@ -78,6 +78,15 @@ class SegmentList:
             return None
         return self.segments[found], found < len(self.segments) - 1
 
+    def replace(self, old: Segment, new: Segment) -> bool:
+        """Put a segment in the place of a sealed one; return whether that is still in the list."""
+        found = bisect_left(self.segments, old.base_offset, key=_base_offset)
+        if found >= len(self.segments) - 1 or self.segments[found] != old:
+            return False
+        self.segments[found] = new
+        self.total_bytes += new.frame_bytes - old.frame_bytes
+        return True
+
     def drop_below(self, offset: int) -> list[Segment]:
         """Remove and return the sealed segments that lie wholly below ``offset``."""
         count = bisect_right(self.segments, offset, hi=max(0, len(self.segments) - 1), key=_end_offset)
@@ -109,20 +118,25 @@ class SegmentList:
         return Strangers(early, late, [each for each in beyond if longer or each.is_whole], unmarked)
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
-        """Return the paths of segments that are not in the list: those before it, and those after."""
-        known = {segment.base_offset for segment in self.segments}
+        """Return the paths of segments that are not in the list: those before it, beside other files of segments that
+        are in it, and those after.
+        """
+        known = {segment.base_offset: segment.epoch for segment in self.segments}
         first = self.segments[0].base_offset if self.segments else end_offset
         early: list[str] = []
         late: list[str] = []
         for name in names:
             found = parse_segment_file(name)
-            if found is not None and found.base_offset not in known:
-                (early if found.base_offset < first else late).append(f"{self.directory}/{name}")
+            if found is None or known.get(found.base_offset) == found.epoch:
+                continue
+            is_early = found.base_offset < first or found.base_offset in known
+            (early if is_early else late).append(f"{self.directory}/{name}")
         return early, late
 
 
 class Strangers(NamedTuple):
-    """Files in a log's directory that its list does not have: all of segments before it, and of those after.
+    """Files in a log's directory that its list does not have: all of segments before it, and of those after. Beside
+    the former are those that a compaction made, or replaced, of segments that are in it.
 
     ``beyond`` are the logs among the latter, and the newest file of the list if it is longer than it was. ``unmarked``
     are files of the list whose header is damaged.

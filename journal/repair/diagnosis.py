@@ -282,13 +282,17 @@ class _Diagnosing:
         """Mark flushed bytes beyond the checkpoint, and partitions unknown to the kept journal: a start drops them."""
         self._result.cut_logs = True
         self._result.lost += [unproven_messages(finding.affects) for finding in self._unproven]
-        sizes = {}
+        sizes, known = {}, set()
         for store in self._newest.stores if self._newest is not None else ():
             directory = store.directory
             for state in store.segments:
-                sizes[filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)] = state.size
+                path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG, state.epoch)
+                sizes[path] = state.size
+                known.add((directory, state.base_offset))
         for _, directory in partitions(self._filesystem):
-            for _, path in segments(self._filesystem, directory):
+            for base, path in segments(self._filesystem, directory):
+                if (directory, base) in known and path not in sizes:
+                    continue  # another file of that segment, from before a compaction or of an unfinished one
                 size = file_size(self._filesystem, path)
                 if size > sizes.get(path, 0):
                     self._result.tails.append((path, sizes.get(path, 0)))
@@ -341,7 +345,7 @@ class _Diagnosing:
         for store in self._newest.stores if self._newest is not None else ():
             directory = store.directory
             for state in store.segments:
-                path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
+                path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG, state.epoch)
                 beside = {
                     path.removesuffix("log") + kind.value for kind in (SegmentKind.INDEX, SegmentKind.TIME)
                 }

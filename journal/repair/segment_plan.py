@@ -162,7 +162,7 @@ def segments_of(
     directory = store.directory
     found = []
     for state in store.segments:
-        path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
+        path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG, state.epoch)
         if path in damaged:
             source, header = files.of(store.number, state, path)
             segment = DamagedSegment(store, state, path, source, header)

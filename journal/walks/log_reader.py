@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from journal.formats import filenames
-from journal.formats.frame import HEADER, HEADER_BYTES
+from journal.formats.frame import GAP, HEADER, HEADER_BYTES
 from journal.formats.index import DamagedIndex, floor_offset
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFile, IFilesystem
-from journal.log.segment import BrokenChain, Segment, is_frame_of, segments_of, walk_headers
+from journal.log.segment import (
+    BrokenChain,
+    FramePlace,
+    Segment,
+    flag_at,
+    is_frame_of,
+    segments_of,
+    walk_headers,
+)
 from journal.vfs.file_window import file_size, read_some
 from journal.walks.segment_walk import frame_at
 
@@ -48,6 +56,8 @@ class LogReader:
         self._segment = 0
         self._offset = -1
         self._position = 0
+        self._gap = (0, 0)
+        """The offsets of the gap that was found last."""
 
     @property
     def first_offset(self) -> int:
@@ -94,6 +104,22 @@ class LogReader:
         except OSError:
             return True
 
+    def is_compacted(self, offset: int) -> bool:
+        """Return whether messages may have been removed from the segment that holds an offset."""
+        return any(each.epoch for each in self.segments if each.base_offset <= offset < each.end_offset)
+
+    def is_in_gap(self, offset: int) -> bool:
+        """Return whether a compaction has removed the message."""
+        if not self._gap[0] <= offset < self._gap[1] and self.is_compacted(offset):
+            segment = next(each for each in self.segments if offset < each.end_offset)
+            try:
+                place = self._holding(segment, offset)
+                if place is not None and flag_at(self._files.file(segment.path).read, place.position) & GAP:
+                    self._gap = (place.offset, place.offset + place.messages)
+            except (BrokenChain, OSError):
+                return False
+        return self._gap[0] <= offset < self._gap[1]
+
     def lose_place(self) -> None:
         """Look for the next offset anew, because the bytes read do not belong there."""
         self._offset = -1
@@ -121,6 +147,12 @@ class LogReader:
         return False
 
     def _locate(self, segment: Segment, offset: int) -> int | None:
+        place = self._holding(segment, offset)
+        return place.position if place is not None and place.offset == offset else None
+
+    def _holding(self, segment: Segment, offset: int) -> FramePlace | None:
+        """Return the place of the frame that holds an offset; None if the segment ends before it."""
+
         def read(position: int, length: int) -> bytes:
             return self._read(segment, position, length)
 
@@ -135,8 +167,8 @@ class LogReader:
             if hint is not None and is_frame_of(read, segment, *hint):
                 start = hint
         for place in walk_headers(read, segment, *start):
-            if place.offset >= offset:
-                return place.position if place.offset == offset else None
+            if offset < place.offset + place.messages:
+                return place
         return None
 
 

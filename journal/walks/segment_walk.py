@@ -14,6 +14,7 @@ from journal.formats.frame import (
     COMPRESSION,
     COMPRESSION_SHIFT,
     CRC_START,
+    GAP,
     HEADER,
     HEADER_BYTES,
     INNER_HEADER_BYTES,
@@ -67,10 +68,16 @@ def partitions(filesystem: IFilesystem) -> list[tuple[PartitionName, str]]:
 
 
 def segments(filesystem: IFilesystem, directory: str) -> list[tuple[int, str]]:
-    """Return a partition's segments: base offsets and paths, oldest first."""
-    parsed = (filenames.parse_segment_file(name) for name in filesystem.list_directory(directory))
-    bases = sorted(each.base_offset for each in parsed if each is not None and each.kind is SegmentKind.LOG)
-    return [(base, filenames.segment_file(directory, base, SegmentKind.LOG)) for base in bases]
+    """Return a partition's segments: base offsets and paths, oldest first; of several files of one the newest."""
+    epochs: dict[int, int] = {}
+    for name in filesystem.list_directory(directory):
+        each = filenames.parse_segment_file(name)
+        if each is not None and each.kind is SegmentKind.LOG:
+            epochs[each.base_offset] = max(each.epoch, epochs.get(each.base_offset, 0))
+    return [
+        (base, filenames.segment_file(directory, base, SegmentKind.LOG, epoch))
+        for base, epoch in sorted(epochs.items())
+    ]
 
 
 def header_of(filesystem: IFilesystem, path: str) -> SegmentHeader | None:
@@ -215,4 +222,4 @@ def is_known_flag(flag: int) -> bool:
     if flag & COMPRESSION:
         number = (flag & COMPRESSION) >> COMPRESSION_SHIFT
         return number in CODECS and flag & ~COMPRESSION == VERSION | WRAPPER
-    return not flag & ~(KNOWN_FLAGS | LOST) and flag & VERSION_MASK == VERSION
+    return not flag & ~(KNOWN_FLAGS | LOST | GAP) and flag & VERSION_MASK == VERSION

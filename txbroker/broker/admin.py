@@ -419,6 +419,8 @@ class Describing:
             "pool_buffers_lost": engine.allocator.lost,
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
             "pins": engine.housekeeping.pins,
+            "segments_compacted": engine.housekeeping.compactor.compacted,
+            "bytes_compacted": engine.housekeeping.compactor.freed_bytes,
             "transactions_active": len(live) - len(engine.transactions.prepared),
             "transactions_in_doubt": len(engine.transactions.prepared),
             "outcomes_forced": len(engine.transactions.outcomes.heuristic),

@@ -56,6 +56,8 @@ STATUS: Final[Mapping[str, Shown | None]] = {
         "checkpoint_lsn", "LSN of the newest checkpoint; the next start replays from there."
     ),
     "pins": _gauge("pins", "Clients for which no file is removed."),
+    "segments_compacted": _counter("segments_compacted", "Segments of queues that were compacted."),
+    "bytes_compacted": _counter("bytes_compacted", "Bytes by which these have shrunk."),
     "transactions_active": _gauge("transactions_active", "Transactions that are undecided and not prepared."),
     "transactions_in_doubt": _gauge("transactions_in_doubt", "Transactions that are prepared and undecided."),
     "oldest_in_doubt_age": _gauge(

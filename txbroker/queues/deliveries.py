@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue, QueuesFold
+from journal.log.compaction import Unread
+from journal.log.message_store import MessageStore
+from journal.offset_set import OffsetSet
+from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.errors import UnknownQueue
 from txbroker.queues.queue_deliveries import ROLLED_BACK, LevelDeliveries, QueueDeliveries
 
@@ -112,6 +116,14 @@ class Deliveries:
         """Return the queues in which something may have been finished since this was called last."""
         settled, self._settled = self._settled, set()
         return [found for number in settled if (found := self._queues.get(number)) is not None]
+
+    def unread(self, store: MessageStore) -> Unread | None:
+        """Return what of a queue's log nobody will read any more: what is finished. None for other logs."""
+        if store.number not in self._fold.by_partition:
+            return None
+        group = self._groups.find(QUEUE_GROUP)
+        kept = group.settlements.get(store.number)
+        return Unread(group.position(store.number) or 0, kept.finished if kept is not None else OffsetSet())
 
     def forget(self, queue: DeclaredQueue) -> None:
         """Forget a queue that was deleted."""

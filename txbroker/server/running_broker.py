@@ -211,6 +211,7 @@ class RunningBroker:
         yield self.writer.drained()
         self.engine.mark()
         yield self.writer.drained()
+        self.engine.housekeeping.compactor.stop()
         self.engine.housekeeping.request_checkpoint()
         yield self.flusher.idle()
 

@@ -44,6 +44,7 @@ def queueing(
 ) -> Queueing:
     """Return the meaning of requests about queues, known to the judge of what groups settle."""
     deliveries, settler = Deliveries(engine, fold, groups), Settler(engine, consuming)
+    engine.housekeeping.compactor.unread = deliveries.unread
     removals = Removals(engine, deliveries, settler, settings.max_parked)
     giving = Giving(engine, removals, settings.max_fetch)
     returns = Returns(engine, deliveries, settler, call_later)

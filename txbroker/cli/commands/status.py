@@ -57,7 +57,15 @@ GROUPS: Final = {
         "queue_circles",
     ),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
-    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
+    "Storage": (
+        "topics",
+        "partitions",
+        "pending_bytes",
+        "unflushed_bytes",
+        "pins",
+        "segments_compacted",
+        "bytes_compacted",
+    ),
     "Memory": (
         "pool_bytes_used",
         "pool_bytes_kept",
