@@ -188,7 +188,9 @@ def _rows(spark: SparkSession, facts: list[Fact]) -> DataFrame:
 
 
 def _retained(directory: Directory) -> list[str]:
-    return sorted({store.topic for store in directory.checkpoint.stores if store.start_offset})
+    """Return the topics of which messages were removed, by retention or by compactions."""
+    stores = directory.checkpoint.stores
+    return sorted({each.topic for each in stores if each.start_offset or any(s.epoch for s in each.segments)})
 
 
 def _written(

@@ -23,6 +23,7 @@ from crc32c import crc32c
 from journal.formats.frame import (
     COMPRESSION,
     CRC_START,
+    GAP,
     HEADER_BYTES,
     INNER_HEADER_BYTES,
     LOST,
@@ -131,7 +132,8 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     place, content = fields_at(data, start, PLACE_FIELDS), fields_at(data, begin, CONTENT_FIELDS)
     length, flag = place["length"].astype(np.int64), content["flag"]
     is_wrapper, is_lost = ((flag & WRAPPER) != 0) & ~is_inner, (flag & LOST) != 0
-    messages = np.where(is_wrapper, 0, np.where(is_lost, content["count"], 1)).astype(np.int64)
+    is_gap = ((flag & GAP) != 0) & ~is_inner
+    messages = np.where(is_wrapper, 0, np.where(is_lost | is_gap, content["count"], 1)).astype(np.int64)
     offsets = offset + np.cumsum(messages) - messages
     block = _Block(start, is_inner, place, content, length, offsets, messages, is_wrapper, stop)
     _check_outer(data, block)
@@ -143,7 +145,8 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
         what = "the messages that stood there were lost before a repair, see repairs.json"
         first = int(offsets[at])
         raise UnsoundBlock(what, int(start[at]), first, first + int(messages[at]))
-    kept = ~is_wrapper if is_wrapper.any() else slice(None)
+    is_none = is_wrapper | is_gap
+    kept = ~is_none if is_none.any() else slice(None)
     heads = Heads(
         data,
         (begin + CONTENT_FIELDS.itemsize)[kept],
@@ -333,9 +336,10 @@ def _check_content(block: _Block) -> None:
         ~plain
         & (flag != VERSION | WRAPPER)
         & (flag != VERSION | LOST)
+        & ((flag != VERSION | GAP) | (bare != 0))
         & ((flag != VERSION | TOMBSTONE) | (bare != 0))
     )
-    wrong |= (block.content["count"] != 1) & ~block.is_wrapper & ((flag & LOST) == 0)
+    wrong |= (block.content["count"] != 1) & ~block.is_wrapper & ((flag & (LOST | GAP)) == 0)
     if wrong.any():
         at = int(np.argmax(wrong))
         offset = int(block.offset[at])

@@ -216,8 +216,13 @@ class SegmentCursor:
             return lost(log, offset, last, f"{segment.path} is gone, and no checkpoint tells why ({error})")
         if log.number not in stores:
             return lost(log, offset, log.end - 1, "the topic has been deleted since the query was planned")
-        start = stores[log.number].start_offset
+        store = stores[log.number]
+        start = store.start_offset
         if start > offset:
             why = f"since the query was planned retention has taken all below offset {start}"
             return lost(log, offset, min(start, log.end) - 1, why)
+        known = [Segment.of(store.number, store.directory, each).path for each in store.segments]
+        if segment.path not in known:
+            why = f"{segment.path} was compacted since the query was planned"
+            return lost(log, offset, last, why, "Run the query again")
         return lost(log, offset, last, f"{segment.path} is gone, though no retention took it", VERIFY)

@@ -23,7 +23,7 @@ from spark.audit.claims.checksums import join, second_crc32c
 from spark.audit.claims.directory import is_taken, of_finding
 from spark.audit.claims.entries import COMMIT, REMEMBERED, RETAINED, SEND
 from spark.audit.claims.facts import By, Fact, What, sum_of_times
-from spark.audit.claims.frames import Damage, Frames, walk
+from spark.audit.claims.frames import Damage, Frames, Gap, walk
 from spark.audit.claims.slices import Slice
 
 EARLIEST: Final = 365 * 86_400_000_000
@@ -67,6 +67,8 @@ def check_slice(
             yield of_finding(each, filesystem.exists(REPAIRS))
         elif isinstance(each, Damage):
             yield from check.damaged(each)
+        elif isinstance(each, Gap):
+            yield from check.removed(each)
         else:
             yield from check.sound(each)
     yield from check.finish()
@@ -88,7 +90,9 @@ def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
 class _Claim:
     """A claim while its messages are read."""
 
-    __slots__ = ("across", "appended", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
+    __slots__ = (
+        "across", "appended", "bytes", "checksum", "damaged", "end", "fact", "first", "is_removed", "messages",
+    )  # fmt: skip
 
     def __init__(self, fact: Fact, part: Slice) -> None:
         self.fact = fact
@@ -97,6 +101,7 @@ class _Claim:
         self.messages = self.bytes = self.checksum = self.appended = 0
         self.damaged = ""
         self.across = ""
+        self.is_removed = False
 
 
 class _Check:
@@ -136,6 +141,16 @@ class _Check:
             if self._claim.end - 1 > damage.last:
                 break
             yield from self._end_claim(damage.position)
+        yield from self._flush()
+
+    def removed(self, gap: Gap) -> Iterator[Fact]:
+        """Take a range of messages that a compaction removed: what had some of them cannot be proven any more."""
+        while self._claim is not None and self._claim.first <= gap.last:
+            if self._claim.end > gap.first:
+                self._claim.is_removed = True
+            if self._claim.end - 1 > gap.last:
+                break
+            yield from self._end_claim(gap.position)
         yield from self._flush()
 
     def sound(self, frames: Frames) -> Iterator[Fact]:
@@ -232,6 +247,11 @@ class _Check:
         assert claim is not None
         fact = claim.fact
         whole = (claim.first, claim.end) == (fact.first, fact.last + 1)
+        if claim.is_removed and not claim.damaged:
+            if not whole:
+                yield fact._replace(what=What.PIECE, checksum=-1, lsn=claim.first, slice=self._part.id)
+            self._next()
+            return
         problem = claim.damaged or claim.across
         if problem and not whole:
             yield fact._replace(what=What.PIECE, checksum=-1, lsn=claim.first, slice=self._part.id)

@@ -149,7 +149,7 @@ def is_taken(root: str, part: Slice) -> bool:
     if OSFilesystem(root).exists(part.path):
         return False
     store = next((s for s in newest_checkpoint(root).stores if s.number == part.number), None)
-    return store is None or store.start_offset >= part.end
+    return store is None or all(part.path != each.path for each in segments_of(store))
 
 
 def _is_removed(live: str, path: str) -> bool:

@@ -17,6 +17,7 @@ from journal.errors import InvalidFrame
 from journal.formats.filenames import SegmentKind
 from journal.formats.frame import (
     CRC_START,
+    GAP,
     HEADER,
     HEADER_BYTES,
     LOST,
@@ -82,6 +83,14 @@ class Frames(NamedTuple):
         return both[:, 0], both[:, 1]
 
 
+class Gap(NamedTuple):
+    """Messages that a compaction removed: offsets ``first`` to ``last`` (inclusive), at ``position``."""
+
+    first: int
+    last: int
+    position: int
+
+
 class Damage(NamedTuple):
     """A part of a slice that is no sound frame: offsets ``first`` to ``last`` (inclusive), at ``position``."""
 
@@ -91,7 +100,7 @@ class Damage(NamedTuple):
     problem: str
 
 
-def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
+def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Gap | Damage | Finding]:
     """Walk through a slice in order. If it does not end where the next one begins, that is damage, too.
 
     So are bytes that the system cannot read. A finding is of the segment's index.
@@ -99,7 +108,10 @@ def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Fi
     position, offset = part.position, part.first
     try:
         for each in _walk(filesystem, part):
-            yield each
+            if isinstance(each, Frames):
+                yield from _around_gaps(each)
+            else:
+                yield each
             if isinstance(each, Finding):
                 continue
             if isinstance(each, Frames):
@@ -111,6 +123,21 @@ def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Fi
         missing = isinstance(error, FileNotFoundError)
         what = "the segment's file is missing" if missing else f"it cannot be read: {error.strerror}"
         yield Damage(min(offset, part.end - 1), part.end - 1, position, what)
+
+
+def _around_gaps(frames: Frames) -> Iterator[Frames | Gap]:
+    """Yield the runs of messages, and the gaps between them."""
+    is_gap = (frames.flag & GAP) != 0
+    if not is_gap.any():
+        yield frames
+        return
+    edges = [0, *(np.flatnonzero(np.diff(is_gap)) + 1).tolist(), len(is_gap)]
+    for low, high in pairwise(edges):
+        if is_gap[low]:
+            last = int(frames.offset[high - 1] + frames.held[high - 1]) - 1
+            yield Gap(int(frames.offset[low]), last, frames.at + int(frames.start[low]))
+        else:
+            yield Frames(frames.data, frames.at, *(column[low:high] for column in frames[2:]))
 
 
 def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
@@ -260,6 +287,8 @@ def _content(frame: memoryview) -> str:
     *_, count, flag, attribute = HEADER.unpack_from(frame)
     if attribute > len(frame) - HEADER_BYTES:
         return f"it says {attribute} attribute bytes, {len(frame) - HEADER_BYTES} are there"
+    if flag & GAP:
+        return ""
     if flag & LOST:
         return "the messages that stood there were lost before a repair, see repairs.json"
     if not is_known_flag(flag):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from journal.check.verification import size_if_readable
 from journal.constants import SEGMENT_BYTES
-from journal.formats.filenames import partition_directory
+from journal.formats.filenames import SegmentKind, partition_directory, segment_file
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.vfs.file_window import read_some
@@ -116,7 +116,11 @@ def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterato
             place = Fact(
                 What.NOTICE, "partition", store.topic, store.index, store.number, path=path, position=0
             )
-            if base in known and base != store.segments[-1].base_offset:
+            epoch = known[base].epoch if base in known else 0
+            if base in known and path != segment_file(directory, base, SegmentKind.LOG, epoch):
+                what = "a file of a segment from before or after its compaction, a start removes it"
+                yield place._replace(first=base, text=what)
+            elif base in known and base != store.segments[-1].base_offset:
                 size, end = size_if_readable(filesystem, path), known[base].size
                 if size > end:
                     what = f"{count_text(size - end, 'byte')} follow the segment's end and are never read"

@@ -16,6 +16,7 @@ from journal.transactions import outcome_archive
 from spark.audit.claims.entries import _contradiction
 from spark.audit.claims.facts import What
 from spark.views.records import detail_of
+from tests.broker.queues.compacting import Compacting
 from tests.spark.audit.audited import audited, violations
 from tests.spark.damages.forger import altered, holding, rerecord, write
 from tests.spark.source.test_views import view
@@ -44,6 +45,18 @@ def test_and_one_whose_journal_is_gone(tmp_path: Path) -> None:
         QUEUES["b"]: 9 * 3,
         QUEUES["c"]: 9,
     }
+
+
+def test_a_compacted_queue_audits_clean_with_its_journal(tmp_path: Path) -> None:
+    scene = Compacting()
+    scene.fill(60)
+    scene.acknowledge_but(3, 30)
+    scene.compact()
+    scene.checkpoint()
+    path = on_disk(scene.room.filesystem.kill_clone(), tmp_path)
+    facts = audited(path)
+    assert [fact for fact in facts if fact.what == What.VIOLATION] == []
+    assert sum(fact.messages for fact in facts if fact.what == What.LOG) == 60 - 52 + 2
 
 
 def forge_value(path: Path, queue: str, value: bytes) -> int:

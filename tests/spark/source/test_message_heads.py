@@ -49,6 +49,19 @@ def block(runs, base=0):
     return bytes(data)
 
 
+def test_a_gap_holds_no_message_and_counts_for_those_that_were_there():
+    data = block([3, 2])
+    frames = [data[at : at + length] for at, length, *_ in frame.walk(data)]
+    gapped = b"".join(
+        [frames[0], frame.encode_gap(1, 2), frames[3], frame.encode_gap(4, frame.MOST_IN_GAP + 5)]
+    )
+    heads, taken, after = read_heads(gapped, 0)
+    assert (heads.offset.tolist(), taken, after) == ([0, 3], len(gapped), frame.MOST_IN_GAP + 9)
+    assert [each.offset for each in frame.decode_run(gapped)] == [0, 3]
+    with pytest.raises(UnsoundBlock, match="no frame of offset 1"):
+        read_heads(frames[0] + frame.encode_gap(2, 1), 0)
+
+
 def stamp_each(data, base):
     """As a log does with runs of one frame each, appended at different times."""
     for number, (position, length, _, _) in enumerate(frame.walk(bytes(data)), 1):

@@ -19,7 +19,7 @@ from journal.folds.timetable import Some
 from journal.formats import frame
 from journal.formats.checkpoint import Rows
 from journal.formats.envelope import place_of
-from journal.formats.frame import LOST, Message
+from journal.formats.frame import GAP, LOST, Message
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
@@ -70,7 +70,7 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
             "offset": each.offset, "messages": each.messages, "appended": each.appended, "timestamp": each.timestamp,
             "flag": each.flag, "position": each.position, "bytes": each.length,
         }  # fmt: skip
-        return line | (_values(each.frame) if values and not each.flag & LOST else {})
+        return line | (_values(each.frame) if values and not each.flag & (LOST | GAP) else {})
     if isinstance(each, IndexItem):
         return {name: value for name, value in each._asdict().items() if value is not None}
     if isinstance(each, SegmentHeader):
