@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from journal.constants import MIB
 from journal.engine.engine import Engine
 from journal.engine.jobs import Job
 from journal.log.compaction import Compaction, Unread, is_worth_it
 from journal.log.message_store import MessageStore
 from journal.log.segment import Segment
+
+MUCH: Final = 64 * MIB
+"""Bytes of old files for whose removal checkpoints are made that would else come later."""
 
 
 class CompactSegment(Job):
@@ -50,6 +54,7 @@ class Compactor:
         self._given_up: set[tuple[int, int]] = set()
         """(partition, base offset) of those that could not be, since this start."""
         self._stopped = False
+        self._unremoved = 0
 
     def look(self) -> None:
         """Look which segments are worth it."""
@@ -102,6 +107,14 @@ class Compactor:
             store.replace_segment(old, new)
             self.compacted += 1
             self.freed_bytes += old.size - new.size
+            self._unremoved += old.size
+
+    def wants_checkpoints(self) -> bool:
+        """Return, once, whether much would be removed by the next two checkpoints, and no more is on its way."""
+        if self._current is not None or self._candidates or self._unremoved < MUCH:
+            return False
+        self._unremoved = 0
+        return True
 
     def _begin(self) -> None:
         while self._candidates and self._current is None and not self._engine.full:

@@ -40,7 +40,7 @@ from journal.interfaces import IHousekeeping
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
 from journal.log.segment import Segment
-from journal.records.record import LogStartMoved
+from journal.records.record import LogStartMoved, Mark
 from journal.settings import TopicSettings
 
 FLUSHES_AT_ONCE = 64
@@ -88,6 +88,8 @@ class Housekeeping:
         """The headers of the checkpoints on disk, oldest first, at most two."""
         self.phase = Phase.NONE
         self._requested = False
+        self._further = 0
+        """How many checkpoints are to be made only so that files can go."""
         self._next: CheckpointHeader
         self._folds: dict[str, Iterator[Any]] = {}
         self._stores: dict[MessageStore, tuple[int, TopicSettings]] = {}
@@ -343,6 +345,13 @@ class Housekeeping:
 
     def _checkpoint_due(self, now: int) -> bool:
         engine, settings = self._engine, self._settings
+        if self.compactor.wants_checkpoints():
+            self._further = 2
+        if self._further and not engine.busy:
+            self._further -= 1
+            if self._kept and engine.last_lsn == self._kept[-1].lsn:
+                engine.accept(Mark(engine.now()))  # a checkpoint is named by its LSN
+            return True
         if engine.busy or (self._kept and engine.last_lsn == self._kept[-1].lsn):
             self._requested = False
             return False

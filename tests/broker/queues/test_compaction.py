@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from journal.engine import compactor
 from journal.engine.compactor import CompactSegment
 from journal.engine.housekeeping import Phase
 from journal.formats.frame import GAP, HEADER, decode_run, walk
@@ -249,3 +250,18 @@ def test_a_search_and_a_fetch_pass_over_gaps(scene):
 def values_of_fetch(peer: Peer, answer: Any) -> list[bytes]:
     data = peer.data[peer.answers.index(answer)]
     return [each.value or b"" for each in decode_run(data)]
+
+
+def test_checkpoints_are_made_for_the_removal_of_much_though_nothing_else_happens(scene, monkeypatch):
+    monkeypatch.setattr(compactor, "MUCH", 2 * 4000)
+    scene.fill(60)
+    scene.acknowledge_but(3)
+    before, lsns = scene.room.engine.last_lsn, []
+    for _ in range(6):
+        scene.compact()
+        scene.room.engine.sync()
+        lsns.append(scene.room.engine.last_lsn)
+    assert len(scene.files()) == 3
+    assert before < lsns[-1] <= before + 2
+    assert lsns[-3] == lsns[-1], "and no more than that"
+    scene.check_sound()
