@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,16 +28,21 @@ from txbroker.drill.broker.broker_process import BrokerProcess, free_port
 FOLDER: Final = Path("build/bench/queue-numbers")
 WIDTH: Final = 110
 CLIENTS: Final = 8
+PATIENCE: Final = 300.0
+"""Seconds after which a compaction is not waited for any more."""
 AMQP_START: Final = b"AMQP\x00\x00\x09\x01"
 
 
 class Sizes(NamedTuple):
-    """How many there are: messages of 1 KiB that wait, idle connections of AMQP, queues, and short-lived queues."""
+    """How many there are: messages of 1 KiB that wait, idle connections of AMQP, queues, short-lived queues, and
+    messages of 256 bytes of which all but each thousandth are acknowledged.
+    """
 
     waiting: int = 1_000_000
     connections: int = 10_000
     queues: int = 10_000
     transient: int = 2_000
+    passing: int = 2_000_000
 
 
 class Row(NamedTuple):
@@ -186,10 +191,65 @@ def passing(address: str, count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
+def compacting(data: Path, sizes: Sizes) -> Iterator[Row]:
+    """Messages that pass others that are not acknowledged, and what is left of them on the disk."""
+    count = sizes.passing
+    with started(data) as running:
+        client = running.client
+        client.create_topic("beside")
+        client.declare_queue("passed")
+        for _ in range(count):
+            client.send_async(target_of("", True), bytes(256), key=b"passed")
+        client.flush()
+        before = latencies(client)
+        full, left = size_of(data / "partitions"), 0
+        with client.queue("passed", prefetch=4096) as queue:
+            for first in range(0, count, 1000):
+                some = [queue.get(60.0) for _ in range(min(1000, count - first))]
+                queue.ack([each for each in some[1:] if each is not None])
+                left += 1
+            began, during = time.perf_counter(), list[float]()
+            live = full * left // count
+            bound = live * 13 // 10 + 64 * MIB
+            while size_of(data / "partitions") > bound and time.perf_counter() - began < PATIENCE:
+                during += latencies(client, 200)
+            took, found = time.perf_counter() - began, size_of(data / "partitions")
+        what = f"{count:,} x 256 bytes in segments, of which each 1,000th is not acknowledged"
+        yield Row(what, f"{mib(full)}, then {mib(found)}", f"< {mib(bound)}")
+        yield Row("until that, after the last acknowledgement", f"{took:.0f} s", "<= 60 s")
+        beside = percentile(during or before, 99) / percentile(before, 99)
+        yield Row("p99 of sends beside it, as a multiple of that before", f"{beside:.1f} x", "<= 2 x")
+
+
+def latencies(client: txbroker.Connection, count: int = 2000) -> list[float]:
+    """Return how long sends take, one after the other, in seconds."""
+    found = list[float]()
+    for _ in range(count):
+        began = time.perf_counter()
+        client.send("beside", b"x" * 100)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Return the value below which so many percent of them lie."""
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files there."""
+    found = 0
+    for each in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += each.stat().st_size if each.is_file() else 0
+    return found
+
+
 SCENES: Final[dict[str, Callable[[Path, Sizes], Iterator[Row]]]] = {
     "waiting": waiting,
     "connections": connections,
     "queues": queues,
+    "compacting": compacting,
 }
 
 
@@ -209,6 +269,7 @@ def table(rows: list[Row]) -> Table:
 @click.option("--connections", default=Sizes().connections, show_default=True, help="Connections of AMQP.")
 @click.option("--queues", default=Sizes().queues, show_default=True, help="Durable queues.")
 @click.option("--transient", default=Sizes().transient, show_default=True, help="Short-lived queues.")
+@click.option("--passing", default=Sizes().passing, show_default=True, help="Messages that pass others.")
 @click.option(
     "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
     help="Where the data goes. It is removed before and after.",
