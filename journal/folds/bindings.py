@@ -281,4 +281,5 @@ _INDEXES: Final[Mapping[ExchangeKind, Callable[[], _Index]]] = {
     ExchangeKind.FANOUT: _FanoutIndex,
     ExchangeKind.TOPIC: _TopicIndex,
     ExchangeKind.HEADERS: _HeadersIndex,
+    ExchangeKind.DEFAULT: _DirectIndex,
 }

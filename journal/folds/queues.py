@@ -60,6 +60,11 @@ class Exchange:
         self.name, self.number, self.settings, self.taken = name, number, settings, taken
         self.bindings = BindingTable(settings.kind)
 
+    @property
+    def has_no_bindings(self) -> bool:
+        """Whether it sends each message to the queue that its name and the message's key name together."""
+        return self.number == DEFAULT_EXCHANGE or self.settings.kind is ExchangeKind.DEFAULT
+
 
 class DeclaredQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A queue: its name, its topic with the number of its first partition, and how it was declared. It is also its row
@@ -154,8 +159,9 @@ class QueuesFold:
 
     def _ways(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> Collection[Destination]:
         """Return where an exchange sends such a message; if nowhere, its alternate exchange, if there is one."""
-        if exchange.number == DEFAULT_EXCHANGE:
-            return [(False, key)] if key in self.queues else []
+        if exchange.has_no_bindings:
+            name = exchange.name + key
+            return [(False, name)] if name in self.queues else []
         found = exchange.bindings.destinations(key, headers)
         alternate = exchange.settings.alternate
         return [(True, alternate)] if not found and alternate in self.exchanges else found

@@ -64,6 +64,10 @@ class ExchangeKind(Choice):
     """
     HEADERS = 3
     """Those whose arguments match the message's headers."""
+    DEFAULT = 4
+    """None: a message goes to the queue that the exchange's name and the message's key together name. The broker makes
+    such ones, for virtual hosts of AMQP.
+    """
 
 
 class Binding(msgspec.Struct, array_like=True, frozen=True, gc=False):

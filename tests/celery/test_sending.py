@@ -7,6 +7,7 @@ from kombu import Connection, Exchange, Queue
 
 import txbroker
 from tests.celery.conftest import ready
+from tests.celery.worker_process import WorkerProcess
 from tests.support.waiting import eventually
 from txbroker.celery import joined
 from txbroker.errors import DeclaredOtherwise, Misuse, Unroutable
@@ -206,3 +207,18 @@ def test_a_worker_runs_what_was_sent_with_a_transaction(application, broker, wor
         result = tx.celery(application.app).send_task("plain", ("a",))
     assert result.get(timeout=30) == "a"
     eventually(lambda: ready(broker) == 0)
+
+
+def test_a_worker_of_a_virtual_host_gets_what_is_sent_with_a_transaction(
+    application, broker, amqp_broker, environment, tmp_path
+):
+    """Messages over AMQP and over the broker's own protocol meet in the queue that the broker calls shop/celery."""
+    environment["SHOP_AMQP"] = amqp_broker.amqp_url.removesuffix("//") + "/shop"
+    application.app.conf.broker_url = environment["SHOP_AMQP"]
+    with broker.transaction() as tx, joined(tx):
+        application.order.delay("a")
+    assert ready(broker, "shop/celery") == 1
+    application.order.delay("b")
+    with WorkerProcess("tests.celery.shop", tmp_path / "worker.log", environment):
+        eventually(lambda: application.effects("bill") == ["a", "b"] and ready(broker, "shop/celery") == 0)
+    assert [each.name for each in broker.queues()].count("celery") == 0

@@ -52,11 +52,13 @@ class Heard(NamedTuple):
 
 
 class House(Room):
-    """A room whose broker speaks AMQP, too."""
+    """A room whose broker speaks AMQP, too, with these virtual hosts beside the one that is always there."""
+
+    hosts: Iterable[str] = ()
 
     def made_broker(self) -> Any:
         broker = super().made_broker()
-        self.directory = Directory(broker)
+        self.directory = Directory(broker, self.hosts)
         return broker
 
     def settle(self, turns: int = 6) -> None:
@@ -83,10 +85,10 @@ class House(Room):
         self.filesystem = self.filesystem.kill_clone()
         self.start()
 
-    def talker(self, **more: Any) -> Talker:
+    def talker(self, host: str = "/", **more: Any) -> Talker:
         """Return a client whose connection is open."""
         talker = Talker(self, **more)
-        talker.enter()
+        talker.enter(host=host)
         return talker
 
     def counts(self, queue: str) -> tuple[int, int]:
@@ -179,12 +181,14 @@ class Talker:
         """Publish messages in one read."""
         self.feed(b"".join(published(on, key, body, **more) for body in bodies))
 
-    def enter(self, heartbeat: int = 0, frame_max: int = 131_072, channels: Iterable[int] = (1,)) -> None:
+    def enter(
+        self, heartbeat: int = 0, frame_max: int = 131_072, channels: Iterable[int] = (1,), host: str = "/"
+    ) -> None:
         """Open the connection, and channels."""
         self.feed(PROTOCOL_HEADER)
         self.say(c.ConnectionStartOk(self.client, "PLAIN", b"\0guest\0guest", "en_US"), on=0)
         self.house.settle()
-        self.say(c.ConnectionTuneOk(2047, frame_max, heartbeat), c.ConnectionOpen("/"), on=0)
+        self.say(c.ConnectionTuneOk(2047, frame_max, heartbeat), c.ConnectionOpen(host), on=0)
         for each in channels:
             self.say(c.ChannelOpen(), on=each)
         kinds = [type(each.method) for each in self.taken()]

@@ -19,7 +19,7 @@ class Watcher:
 
     def __init__(self, token=b""):
         self.scene, self.clock = Scene(), Clock()
-        self.management = Management(lambda: self.scene.room.broker, self.clock.seconds)
+        self.management = Management(lambda: self.scene.room.broker, self.clock.seconds, ["shop"])
         pages = Pages(Health(), lambda: iter(()), self.management, self.clock, token)
         self.listener = Listener(pages, self.clock)
 
@@ -144,3 +144,17 @@ def test_thousands_of_queues_are_told_in_turns():
     assert (status, len(found)) == (200, 300)
     pieces = watcher.management.answer(["queues"])[1]
     assert len(list(pieces)) == 301, "a queue at a time"
+
+
+def test_a_virtual_host_has_its_own_queues_by_its_own_names():
+    watcher = Watcher()
+    for name in ("q", "shop/q", "other/q"):
+        watcher.scene.queue(name)
+    assert [(each["vhost"], each["name"]) for each in watcher.get("/api/queues")[1]] == [
+        ("/", "other/q"), ("/", "q"), ("shop", "q"),
+    ]  # fmt: skip
+    assert [each["name"] for each in watcher.get("/api/queues/shop")[1]] == ["q"]
+    assert [each["name"] for each in watcher.get("/api/queues/%2F")[1]] == ["other/q", "q"]
+    assert watcher.get("/api/queues/shop/q")[1]["vhost"] == "shop"
+    assert watcher.get("/api/queues/%2F/shop%2Fq")[0] == 404
+    assert watcher.get("/api/queues/other")[0] == 404

@@ -39,12 +39,12 @@ class BrokerProcess(broker_process.BrokerProcess):
 
 
 class AmqpBroker(broker_process.BrokerProcess):
-    """A broker that listens for AMQP, too; always at the same port."""
+    """A broker that listens for AMQP, too; always at the same port. It has the virtual host ``shop`` beside ``/``."""
 
     def __init__(self, data: Path) -> None:
         self.amqp_port = broker_process.free_port()
         listen = f"tcp:{self.amqp_port}:interface=127.0.0.1"
-        options = ("--listen-amqp", listen, "--set", SMALL_FILES)
+        options = ("--listen-amqp", listen, "--set", SMALL_FILES, "--set", "virtual_hosts=shop")
         super().__init__(data, data.with_name("broker.log"), options, environment=ENVIRONMENT)
 
     @property

@@ -19,6 +19,7 @@ from txbroker.amqp import properties as props
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.celery import declaring
 from txbroker.celery.destinations import Destination
+from txbroker.channels.virtual_hosts import ROOT, ROOT_NAME, VirtualHost
 from txbroker.client.blocking import Connection
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.errors import WrongValue
@@ -53,8 +54,8 @@ class _Transport(NamedTuple):
 class TransactionChannel(StdChannel):
     """A channel whose messages go to a destination."""
 
-    def __init__(self, destination: Destination) -> None:
-        self._destination = destination
+    def __init__(self, destination: Destination, host: VirtualHost = ROOT) -> None:
+        self._destination, self._host = destination, host
         self.connection = _Transport(_Client(destination))
 
     def prepare_message(
@@ -87,7 +88,7 @@ class TransactionChannel(StdChannel):
         body = message.body
         if isinstance(body, str):
             body = body.encode(message.properties.setdefault("content_encoding", "utf-8"))
-        properties = message._serialize_properties()
+        properties, exchange = message._serialize_properties(), self._host.inside(exchange)
         try:
             headers = headers_of(exchange, properties, props.spans_of(properties))
         except AmqpError as error:
@@ -98,23 +99,26 @@ class TransactionChannel(StdChannel):
 
     def queue_declare(self, queue: str, passive: bool = False, **given: Any) -> Any:
         """Have a queue."""
-        return declaring.queue(self._destination.broker(), queue, passive, given)
+        return declaring.queue(self._destination.broker(), self._host, queue, passive, given)
 
     def exchange_declare(self, exchange: str, type: str, passive: bool = False, **given: Any) -> None:
         """Have an exchange."""
-        declaring.exchange(self._destination.broker(), exchange, type, passive, given)
+        declaring.exchange(self._destination.broker(), self._host, exchange, type, passive, given)
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Any = None, **_: Any
     ) -> None:
         """Bind a queue to an exchange."""
-        declaring.binding(self._destination.broker(), exchange, routing_key, queue, False, arguments)
+        if exchange:  # the default one needs none
+            ends = self._host.inside(exchange), self._host.inside(queue)
+            declaring.binding(self._destination.broker(), ends, routing_key, False, arguments)
 
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Any = None, **_: Any
     ) -> None:
         """Bind an exchange to another one."""
-        declaring.binding(self._destination.broker(), source, routing_key, destination, True, arguments)
+        ends = self._host.inside(source), self._host.inside(destination)
+        declaring.binding(self._destination.broker(), ends, routing_key, True, arguments)
 
     def close(self) -> None:
         """Do nothing: the transaction is not the channel's."""
@@ -124,7 +128,8 @@ class TransactionProducer(Producer):
     """A producer whose messages go to a destination. Tasks must find a queue there, events need not."""
 
     def __init__(self, app: Any, destination: Destination) -> None:
-        super().__init__(TransactionChannel(destination), auto_declare=False)
+        host = VirtualHost(app.connection_for_write().virtual_host or ROOT_NAME)
+        super().__init__(TransactionChannel(destination, host), auto_declare=False)
         self._events = app.conf.event_exchange
 
     @property

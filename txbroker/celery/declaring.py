@@ -13,6 +13,7 @@ from journal.records.queue_entries import Binding
 from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
+from txbroker.channels.virtual_hosts import VirtualHost
 from txbroker.client.blocking import Connection
 from txbroker.errors import InvalidSetting
 from txbroker.wire.answers import Answer
@@ -23,40 +24,50 @@ _PREDECLARED: Final = "amq."
 T = TypeVar("T", bound=Answer)
 
 
-def queue(broker: Connection, name: str, passive: bool, given: Mapping[str, Any]) -> queue_declare_ok_t:
+def queue(
+    broker: Connection, host: VirtualHost, name: str, passive: bool, given: Mapping[str, Any]
+) -> queue_declare_ok_t:
     """Have a queue; raises DeclaredOtherwise, InvalidSetting."""
-    declare = QueueDeclare(
+    said = QueueDeclare(
         0, name, passive, _flag(given, "durable"), _flag(given, "exclusive"), _flag(given, "auto_delete"), False,
         given.get("arguments") or {},
     )  # fmt: skip
+    declare = host.entering(said)
     settings = _checked(queue_settings, declare)
-    answer = _ask(broker, lambda number: DeclareQueue(number, name, settings, passive=passive), QueueDeclared)
+    answer = _ask(
+        broker, lambda number: DeclareQueue(number, declare.queue, settings, passive=passive), QueueDeclared
+    )
     return queue_declare_ok_t(name, answer.ready, answer.consumers)
 
 
-def exchange(broker: Connection, name: str, kind: str, passive: bool, given: Mapping[str, Any]) -> None:
+def exchange(
+    broker: Connection, host: VirtualHost, name: str, kind: str, passive: bool, given: Mapping[str, Any]
+) -> None:
     """Have an exchange; raises DeclaredOtherwise, InvalidSetting."""
     if name.startswith(_PREDECLARED):
         return
-    declare = ExchangeDeclare(
+    said = ExchangeDeclare(
         0, name, kind, passive, _flag(given, "durable"), _flag(given, "auto_delete"), False, False,
         given.get("arguments") or {},
     )  # fmt: skip
+    declare = host.entering(said)
     settings = _checked(exchange_settings, declare)
-    _ask(broker, lambda number: DeclareExchange(number, name, settings, passive=passive), ExchangeDeclared)
+    _ask(
+        broker,
+        lambda number: DeclareExchange(number, declare.exchange, settings, passive=passive),
+        ExchangeDeclared,
+    )
 
 
 def binding(
     broker: Connection,
-    source: str,
+    ends: tuple[str, str],
     key: str,
-    destination: str,
     to_exchange: bool,
     given: Mapping[str, Any] | None,
 ) -> None:
-    """Have a binding; one of the default exchange is there by itself."""
-    if not source:
-        return
+    """Have a binding from an exchange to a queue or an exchange, by the broker's names of both."""
+    source, destination = ends
     made = Binding(source, key, destination, to_exchange, _checked(binding_arguments, given or {}))
     _ask(broker, lambda number: Bind(number, made), Done)
 

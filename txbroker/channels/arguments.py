@@ -23,7 +23,7 @@ from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.queues.compared_headers import compared
 
-_KINDS: Final = {kind.word: kind for kind in ExchangeKind}
+_KINDS: Final = {kind.word: kind for kind in ExchangeKind if kind is not ExchangeKind.DEFAULT}
 _OVERFLOWS: Final = {each.word: each for each in Overflow}
 _QUEUE_TYPES: Final = ("classic", "quorum")
 _NOT_KEPT: Final = ("x-max-length-bytes", "x-consumer-timeout")

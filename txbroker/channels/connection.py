@@ -45,6 +45,7 @@ from txbroker.channels.mechanisms import AMQPLAIN, mechanisms_told, plain_of
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
+from txbroker.channels.virtual_hosts import ROOT
 from txbroker.wire.messages import (
     MAGIC,
     VERSIONS,
@@ -65,7 +66,6 @@ CHANNEL_MAX: Final = 2047
 FRAME_MAX: Final = 131_072
 HEARTBEAT: Final = 60
 """Seconds that the broker proposes; all three are RabbitMQ's."""
-_HOSTS: Final = ("/",)
 DELIVERED_AT_ONCE: Final = 256
 """Most deliveries in one turn of the reactor, unless they are of one request: 2 ms."""
 
@@ -123,6 +123,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
+        self.host = ROOT
         self.blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
@@ -285,8 +286,7 @@ class AmqpConnection:
         self.state = State.OPENING
 
     def _open(self, method: ConnectionOpen) -> None:
-        if method.virtual_host not in _HOSTS:
-            raise AmqpError(Reply.NOT_ALLOWED, f"vhost {method.virtual_host} not found")
+        self.host = self.directory.host(method.virtual_host)
         self.state = State.OPEN
         self.send_method(0, ConnectionOpenOk())
 

@@ -209,7 +209,8 @@ class Consuming:
             self._give_back(taken)
             return
         offset = taken.runs[0][0]
-        content = content_of(data, 0, len(data), _attempts(taken).get(offset, 0))
+        tried = _attempts(taken).get(offset, 0)
+        content = content_of(data, 0, len(data), tried, outside=channel.connection.host.outside)
         self._last_tag = tag = self._last_tag + 1
         told = BasicGetOk(
             tag, bool(taken.redelivered), content.exchange, content.routing_key,
@@ -300,7 +301,11 @@ class Consuming:
 
     def _deliver(self, consumer: Consumer, taken: Taken, data: memoryview) -> None:
         channel, room = self._channel, self._room(consumer)
-        again, attempts = _offsets(taken.redelivered), _attempts(taken)
+        again, attempts, outside = (
+            _offsets(taken.redelivered),
+            _attempts(taken),
+            channel.connection.host.outside,
+        )
         pieces: list[bytes | memoryview] = []
         delivered = 0
         for position, length, offset, _ in walk(data):
@@ -308,7 +313,7 @@ class Consuming:
                 break
             tried = attempts.get(offset, 0)
             lease = self._leased(taken.partition, offset) if consumer.is_leased else ""
-            content = content_of(data, position, length, tried, lease)
+            content = content_of(data, position, length, tried, lease, outside)
             pieces += self._delivered(consumer.prefix, content, offset in again)
             delivered += 1
         channel.connection.send(b"".join(pieces))

@@ -7,12 +7,14 @@ header: its headers become those of the properties.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from journal.errors import MessageTooLarge
 from journal.formats.frame import HEADER, HEADER_BYTES, Attribute, decode_attribute, encode
-from journal.message_headers import Headers, last_value
+from journal.message_headers import last_value
 from journal.records.queue_entries import MAX_NAME_BYTES, MAX_PRIORITY
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import Table, Value, entries_of, short_text, text_of, timestamp
@@ -55,9 +57,16 @@ def frame_of(
 
 
 def content_of(
-    data: bytes | memoryview, position: int, length: int, attempts: int, lease: str = ""
+    data: bytes | memoryview,
+    position: int,
+    length: int,
+    attempts: int,
+    lease: str = "",
+    outside: Callable[[str], str] = str,
 ) -> Content:
-    """Return the message of a frame in a run as it is delivered, which was returned so often before, with its lease."""
+    """Return the message of a frame in a run as it is delivered, which was returned so often before, with its lease.
+    ``outside`` returns what its client calls queues and exchanges.
+    """
     begin = position + HEADER_BYTES
     behind = begin + HEADER.unpack_from(data, position)[7]
     attribute = decode_attribute(data[begin:behind])
@@ -67,9 +76,13 @@ def content_of(
     if properties is None or not _are_sound(properties, is_told):
         properties = _made(attribute)
     if is_told:
-        properties = _told(properties, attribute.headers, attempts, lease)
+        deaths = [
+            replace(each, queue=outside(each.queue), exchange=outside(each.exchange))
+            for each in deaths_of(attribute.headers)
+        ]
+        properties = _told(properties, deaths, attempts, lease)
     return Content(
-        known.get(EXCHANGE, b"")[:MAX_NAME_BYTES].decode(errors="ignore"),
+        outside(known.get(EXCHANGE, b"")[:MAX_NAME_BYTES].decode(errors="ignore")),
         (attribute.key or b"").decode(errors="replace"),
         properties,
         memoryview(data)[behind : position + length],
@@ -105,11 +118,10 @@ def _made(attribute: Attribute) -> bytes:
     return props.made_of(given, headers)
 
 
-def _told(properties: bytes, headers: Headers, attempts: int, lease: str) -> bytes:
+def _told(properties: bytes, deaths: Sequence[QueueDeath], attempts: int, lease: str) -> bytes:
     """Return properties that also say how often and where the message has died, was returned, and its lease."""
     spans = props.spans_of(properties)
     fields, without, given = b"", frozenset[str](), dict[int, bytes | None]()
-    deaths = deaths_of(headers)
     if deaths:
         expiration = props.short_of(properties, spans, props.EXPIRATION)
         fields, without = _death_fields(deaths, expiration), _DEATH_FIELDS

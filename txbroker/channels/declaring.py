@@ -77,6 +77,12 @@ class Declaring:
 
         return then
 
+    def _is_default(self, exchange: str) -> bool:
+        return not self._channel.connection.host.outside(exchange)
+
+    def _is_reserved(self, name: str) -> bool:
+        return self._channel.connection.host.outside(name).startswith(_RESERVED)
+
     # -- exchanges ---------------------------------------------------------------------------------
 
     def declare_exchange(self, method: ExchangeDeclare) -> None:
@@ -84,7 +90,7 @@ class Declaring:
         channel, name = self._channel, method.exchange
         done = self._then(method.no_wait, ExchangeDeclareOk())
         settings = None if method.passive else exchange_settings(method)
-        if not name:
+        if self._is_default(name):
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         if settings is None:
             channel.requests.check(Right.DESCRIBE, Resource.EXCHANGE, name)
@@ -95,19 +101,18 @@ class Declaring:
         known = channel.directory.known_exchange(name)
         if known is not None:
             check_equivalent("exchange", name, known.settings, settings)
-        elif name.startswith(_RESERVED):
+        elif self._is_reserved(name):
             raise AmqpError(Reply.ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
         channel.ask(DeclareExchange, name, settings, then=done)
 
     def delete_exchange(self, method: ExchangeDelete) -> None:
         """Delete an exchange; one that is not there is deleted."""
         channel, done = self._channel, self._then(method.no_wait, ExchangeDeleteOk())
-        if not method.exchange or method.exchange.startswith(_RESERVED):
+        if self._is_default(method.exchange):
+            raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+        if self._is_reserved(method.exchange):
             what = f"exchange name '{method.exchange}' contains reserved prefix 'amq.*'"
-            raise AmqpError(
-                Reply.ACCESS_REFUSED,
-                what if method.exchange else "operation not permitted on the default exchange",
-            )
+            raise AmqpError(Reply.ACCESS_REFUSED, what)
         channel.requests.check(Right.DELETE, Resource.EXCHANGE, method.exchange)
         known = channel.directory.known_exchange(method.exchange)
         if known is None:
@@ -141,7 +146,7 @@ class Declaring:
         no_wait: bool,
     ) -> None:
         channel = self._channel
-        if not source or (to_exchange and not destination):
+        if self._is_default(source) or (to_exchange and self._is_default(destination)):
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         done = self._then(no_wait, reply)
         channel.requests.check(Right.READ, Resource.EXCHANGE, source)
@@ -172,8 +177,8 @@ class Declaring:
             return
         settings = queue_settings(method)
         if not name:
-            name = f"{_GENERATED}{token_urlsafe(16)}"
-        elif name.startswith(_RESERVED) and channel.directory.known_queue(name) is None:
+            name = channel.connection.host.inside(f"{_GENERATED}{token_urlsafe(16)}")
+        elif self._is_reserved(name) and channel.directory.known_queue(name) is None:
             raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         channel.requests.check(Right.CREATE, Resource.QUEUE, name)
         channel.directory.check_not_locked(name, channel.requests.session)
@@ -192,7 +197,8 @@ class Declaring:
 
         def declared(answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG001
             if not method.no_wait:
-                channel.reply(QueueDeclareOk(name, answer.ready, answer.consumers))
+                told = channel.connection.host.outside(name)
+                channel.reply(QueueDeclareOk(told, answer.ready, answer.consumers))
 
         channel.ask(DeclareQueue, name, *settings, passive=passive, then=declared)
 
@@ -221,7 +227,9 @@ class Declaring:
         was declared last, if neither is given.
         """
         queue = self._channel.named(method.queue)
-        return queue, method.routing_key or ("" if method.queue else queue)
+        return queue, method.routing_key or (
+            "" if method.queue else self._channel.connection.host.outside(queue)
+        )
 
     def purge(self, method: QueuePurge) -> None:
         """End the messages of a queue that can be got."""

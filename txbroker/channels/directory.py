@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from journal.folds.queues import DeclaredQueue, Exchange
-from journal.records.queue_entries import address_of
+from journal.records.queue_entries import ExchangeSettings, address_of
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content
+from txbroker.channels.virtual_hosts import PREDECLARED, ROOT_NAME, VirtualHost
 from txbroker.errors import QueueFull, QueueInUse, TxBrokerError, UnknownExchange, UnknownQueue, Unroutable
 
 if TYPE_CHECKING:
@@ -24,11 +25,24 @@ _VIRTUAL_HOST: Final = "/"
 class Directory:
     """Finds what is named, in the state of just now; raises AmqpError as RabbitMQ does where there is none."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, hosts: Iterable[str] = ()) -> None:
+        """``hosts`` are virtual hosts beside the one that is always there: they have their exchanges from now on."""
         self.broker = broker
+        self.hosts = {each: VirtualHost(each) for each in (ROOT_NAME, *hosts)}
         self._declarations = broker.queues.declarations
         self._deliveries = broker.queues.takes.deliveries
         self._replies: dict[str, Callable[[Content], None]] = {}
+        for name in hosts:
+            for exchange, kind in PREDECLARED.items():
+                self._declarations.declare_exchange(
+                    self.hosts[name].inside(exchange), ExchangeSettings(kind), None
+                )
+
+    def host(self, name: str) -> VirtualHost:
+        """Return a virtual host; raises AmqpError, NOT_ALLOWED."""
+        if name not in self.hosts:
+            raise AmqpError(Reply.NOT_ALLOWED, f"vhost {name} not found")
+        return self.hosts[name]
 
     def exchange(self, name: str) -> Exchange:
         """Return an exchange; raises AmqpError, NOT_FOUND."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from journal.constants import KIB, MAX_REQUEST_DATA
 from journal.offset_set import OffsetSet
 from journal.records.access_entries import Resource, Right
-from journal.records.queue_entries import DEFAULT_EXCHANGE, address_of
+from journal.records.queue_entries import address_of
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import short_text
 from txbroker.amqp.framing import content_frames, method_frame
@@ -113,7 +113,7 @@ class Publishing:
         tag = 0
         if self.is_confirmed:
             self._last_tag = tag = self._last_tag + 1
-        if exchange.number == DEFAULT_EXCHANGE and method.routing_key.startswith(REPLY_TO):
+        if exchange.has_no_bindings and method.routing_key.startswith(REPLY_TO):
             self._reply(Message(method, properties, body), tag)
             return
         frame = frame_of(
@@ -227,7 +227,8 @@ class Publishing:
     def returned(self, message: Message) -> bytes:
         """Return the frames by which a message is returned that found no queue."""
         method, channel = message.method, self._channel
-        told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", method.exchange, method.routing_key)
+        exchange = channel.connection.host.outside(method.exchange)
+        told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", exchange, method.routing_key)
         frames = content_frames(
             channel.number, message.properties, message.body, channel.connection.frame_max
         )

@@ -6,19 +6,19 @@ these read; the names are RabbitMQ's (https://www.rabbitmq.com/docs/http-api-ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from journal.folds.queues import DeclaredQueue
 from txbroker.channels.server_properties import RABBITMQ_VERSION
+from txbroker.channels.virtual_hosts import ROOT, ROOT_NAME, VirtualHost
 from txbroker.wire.messages import QueueInfo
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
 
-VIRTUAL_HOST: Final = "/"
 INTERVAL: Final = 5.0
 """Seconds over which rates are taken, at least: between two looks that lie so far apart."""
 _encode: Final = msgspec.json.encode
@@ -39,8 +39,12 @@ class _Look:
 class Management:
     """Makes the answers. ``broker()`` is None before it serves; ``seconds()`` is the reactor's time."""
 
-    def __init__(self, broker: Callable[[], Broker | None], seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, broker: Callable[[], Broker | None], seconds: Callable[[], float], hosts: Iterable[str] = ()
+    ) -> None:
+        """``hosts`` are virtual hosts beside the one that is always there."""
         self._broker, self._seconds = broker, seconds
+        self._hosts = {each: VirtualHost(each) for each in (ROOT_NAME, *hosts)}
         self._looks: dict[int, _Look] = {}
 
     def answer(self, path: Sequence[str]) -> tuple[int, Iterator[str]]:
@@ -51,10 +55,16 @@ class Management:
         match path:
             case ["overview"]:
                 return 200, _one(self._overview(broker))
-            case ["queues"] | ["queues", "/"] | ["queues", "", ""] | ["queues", ""]:
+            case ["queues"]:
                 return 200, self._queues(broker)
-            case ["queues", "/", name] if (found := broker.queues.listing.known(name)) is not None:
-                return 200, _one(self._queue(broker, found))
+            case ["queues", "", ""] | ["queues", ""]:
+                return 200, self._queues(broker, ROOT_NAME)
+            case ["queues", host] if host in self._hosts:
+                return 200, self._queues(broker, host)
+            case ["queues", host, name] if host in self._hosts:
+                found = broker.queues.listing.known(self._hosts[host].inside(name))
+                if found is not None and self._host_of(found.name).name == host:
+                    return 200, _one(self._queue(broker, found))
         return 404, _one({"error": "Object Not Found", "reason": "Not Found"})
 
     def _overview(self, broker: Broker) -> dict[str, Any]:
@@ -77,13 +87,20 @@ class Management:
             },
         }
 
-    def _queues(self, broker: Broker) -> Iterator[str]:
-        """Yield the list of all queues, a queue at a time: there may be thousands."""
+    def _host_of(self, queue: str) -> VirtualHost:
+        host, _, rest = queue.partition("/")
+        return self._hosts[host] if rest and host in self._hosts else ROOT
+
+    def _queues(self, broker: Broker, host: str | None = None) -> Iterator[str]:
+        """Yield the list of all queues, or those of a host, a queue at a time: there may be thousands."""
         self._forget(broker)
         before = "["
         for name in sorted(broker.queues.listing.names()):
             found = broker.queues.listing.known(name)
-            if found is not None:  # else it was deleted meanwhile
+            if found is not None and host in (
+                None,
+                self._host_of(name).name,
+            ):  # else it was deleted meanwhile
                 yield before + _text(self._queue(broker, found))
                 before = ","
         yield "]" if before == "," else "[]"
@@ -94,10 +111,10 @@ class Management:
 
     def _queue(self, broker: Broker, queue: DeclaredQueue) -> dict[str, Any]:
         info, settings = broker.queues.listing.info(queue), queue.settings
-        look = self._look(info, broker.queues.listing.published(queue))
+        look, host = self._look(info, broker.queues.listing.published(queue)), self._host_of(info.name)
         return {
-            "name": info.name,
-            "vhost": VIRTUAL_HOST,
+            "name": host.outside(info.name),
+            "vhost": host.name,
             "type": "classic",
             "state": "running",
             "durable": settings.durable,

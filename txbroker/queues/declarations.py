@@ -16,7 +16,6 @@ from journal.folds.queues import PREDECLARED, DeclaredQueue, Exchange, QueuesFol
 from journal.parties import Actor
 from journal.random_id import ID_BYTES
 from journal.records.queue_entries import (
-    DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,
     QUEUE_GROUP,
     QUEUE_TOPIC_PREFIX,
@@ -194,7 +193,7 @@ class Declarations:
         always there.
         """
         exchange = self.exchange(name)
-        if name in PREDECLARED:
+        if name in PREDECLARED or exchange.has_no_bindings:
             raise InvalidSetting(f"exchange {name!r} is always there; nothing has changed")
         self._end_exchange(exchange, by)
         self.end_unbound(by)
@@ -244,14 +243,14 @@ class Declarations:
     def _ends(self, binding: Binding) -> Exchange:
         """Return the exchange of a binding; raises unless both ends are there and can be bound."""
         exchange = self.exchange(binding.exchange)
+        ends = [exchange]
         if binding.to_exchange:
-            numbers = {exchange.number, self.exchange(binding.destination).number}
+            ends.append(self.exchange(binding.destination))
         else:
             self.queue(binding.destination)
-            numbers = {exchange.number}
-        if DEFAULT_EXCHANGE in numbers:
+        if any(each.has_no_bindings for each in ends):
             raise InvalidSetting(
-                "the default exchange sends each message to the queue that its routing key names, and has no "
+                "a default exchange sends each message to the queue that its routing key names, and has no "
                 "bindings; nothing has changed. Use another exchange"
             )
         return exchange

@@ -89,7 +89,7 @@ class RunningBroker:
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
         self.connections = Connections(self.broker, self.intake, self.send_buffers, config.service, reactor)
         self.factory = BrokerFactory(self.connections)
-        self._speak_amqp = languages.amqp(self.broker)
+        self._speak_amqp = languages.amqp(self.broker, config.service.virtual_hosts)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces, self.broker.latencies.forces.observe, self._forcing,

@@ -73,7 +73,7 @@ class Watching:
         if not settings.http:
             return
         token = read_token(settings.http_token_file)
-        management = Management(self._served_broker, self._reactor.seconds)
+        management = Management(self._served_broker, self._reactor.seconds, settings.virtual_hosts)
         self._pages = Pages(self.health, self._families, management, self._reactor, token)
         for description in settings.http:
             listener = Listener(self._pages, self._reactor)

@@ -35,7 +35,7 @@ from txbroker.wire.messages import (
 )
 
 T = TypeVar("T")
-KINDS: Final = {each.word: each for each in ExchangeKind}
+KINDS: Final = {each.word: each for each in ExchangeKind if each is not ExchangeKind.DEFAULT}
 OVERFLOWS: Final = {each.word: each for each in Overflow}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -101,9 +101,11 @@ class OwnLanguage:
         """Nothing is kept."""
 
 
-def amqp(broker: Broker) -> Speak:
-    """Return what makes connections of AMQP 0-9-1, which share what names mean."""
-    directory = Directory(broker)
+def amqp(broker: Broker, hosts: Iterable[str] = ()) -> Speak:
+    """Return what makes connections of AMQP 0-9-1, which share what names mean. ``hosts`` are virtual hosts beside the
+    one that is always there.
+    """
+    directory = Directory(broker, hosts)
 
     def speak(
         of: Broker,

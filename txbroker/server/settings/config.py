@@ -48,6 +48,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 STANDARD_OUTPUT: Final = "-"
 """The audit on standard output, in the place of a path."""
 
+MAX_HOST: Final = 100
+"""Most bytes of the name of a virtual host: it begins the names of its queues."""
 _PATHS: Final = ("audit", "data", "http_token_file", "log_file")
 
 _Part = TypeVar("_Part", bound=msgspec.Struct)
@@ -57,7 +59,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The settings of the process; sizes in bytes, times in µs.
 
     ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints, ``listen_amqp`` those for
-    clients that speak AMQP 0-9-1, as RabbitMQ's do; ``insecure_open`` allows those that others than this machine's
+    clients that speak AMQP 0-9-1, as RabbitMQ's do, and ``virtual_hosts`` the hosts that they may choose beside
+    ``/``; ``insecure_open`` allows those that others than this machine's
     meant users can reach. ``proxies`` are addresses and networks of proxies, which say in a PROXY header for whom
     each of their connections is. ``http`` are the endpoints for health and metrics; whoever reaches one of them
     over a network shows the token in ``http_token_file``. Metrics have at most ``metrics_series`` series of topics,
@@ -77,6 +80,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     audit: str = ""
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     listen_amqp: tuple[str, ...] = ()
+    virtual_hosts: tuple[str, ...] = ()
     insecure_open: bool = False
     proxies: tuple[str, ...] = ()
     http: tuple[str, ...] = ()
@@ -113,6 +117,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 f"settings listen and listen_amqp both have {both[0]}: each endpoint speaks one protocol; nothing was "
                 "started"
             )
+        for host in self.virtual_hosts:
+            if not host or "/" in host or len(host.encode()) > MAX_HOST or self.virtual_hosts.count(host) > 1:
+                raise InvalidSetting(
+                    f"setting virtual_hosts has {host!r}: each must have 1 to {MAX_HOST} bytes without '/', and be "
+                    "there once; nothing was started"
+                )
         try:
             Proxies(self.proxies)
         except ValueError as error:
@@ -282,7 +292,7 @@ def _plain(name: str, value: Any) -> Any:
     place = KNOWN[name]
     if name in ("listen", "listen_amqp", "http", "token_issuers") and isinstance(value, str):
         return (value,)
-    if name == "proxies" and isinstance(value, str):
+    if name in ("proxies", "virtual_hosts") and isinstance(value, str):
         return tuple(filter(None, map(str.strip, value.split(","))))
     kind = get_type_hints(place.part)[place.field]
     if bool in (kind, *get_args(kind)) and value in ("on", "off"):
