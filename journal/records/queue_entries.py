@@ -120,11 +120,12 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``delivery_limit`` is how often a message may be returned before it is a dead letter (None: without end).
     ``dead_letter_exchange`` takes those (None: they are dropped), with ``dead_letter_key`` in place of their own key.
     A message that is in the queue for ``message_ttl`` µs has expired, and is a dead letter. The queue has at most
-    ``max_length`` messages that can be got; with ``overflow`` DROP_HEAD those that are too many are dead letters. The
-    queue is deleted when it was not used for ``expires`` µs. One that is ``exclusive`` is for the session that has
-    declared it, and is deleted after its end. One with ``auto_delete`` is deleted when its last consumer has ended; one
-    that is not ``durable`` at the broker's next start. With ``single_active`` one of its consumers gets messages, until
-    it ends; then another one. Messages have priorities from 0 to ``max_priority``, each in a log of its own.
+    ``max_length`` messages that can be got, and their bodies at most ``max_length_bytes``; with ``overflow`` DROP_HEAD
+    those that are too many are dead letters. The queue is deleted when it was not used for ``expires`` µs. One that is
+    ``exclusive`` is for the session that has declared it, and is deleted after its end. One with ``auto_delete`` is
+    deleted when its last consumer has ended; one that is not ``durable`` at the broker's next start. With
+    ``single_active`` one of its consumers gets messages, until it ends; then another one. Messages have priorities from
+    0 to ``max_priority``, each in a log of its own.
     """
 
     delivery_limit: Count | None = None
@@ -139,6 +140,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     durable: bool = True
     single_active: bool = False
     max_priority: Priority = 0
+    max_length_bytes: Count | None = None
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

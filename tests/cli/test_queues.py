@@ -87,6 +87,7 @@ class TestLooking:
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
             "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
             "auto_delete": False, "durable": True, "single_active": False, "max_priority": 0,
+            "max_length_bytes": None,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -166,6 +167,21 @@ class TestDeclaring:
             ("--expires", "0"),
         ):
             run("queues", "declare", name, *wrong, code=2)
+
+    def test_a_queue_is_bounded_by_bytes(self, run, run_json, name):
+        given = ("--max-length-bytes", "1KiB", "--overflow", "reject-publish")
+        assert run("queues", "declare", name, *given).stdout == (
+            f"Queue {name} is there. Max bytes: 1.0 KiB of bodies, then further ones are refused; dead letters: "
+            "dropped.\n"
+        )
+        run("queues", "publish", "", name, "x" * 1000, "--header", f"h={'y' * 1000}")
+        assert "QueueFull" in run("queues", "publish", "", name, "x" * 25, code=3).stderr
+        run("queues", "publish", "", name, "x" * 24)
+        found = run_json("queues", "show", name)
+        assert (found["settings"]["max_length_bytes"], found["ready_bytes"]) == (1024, 1024)
+        assert re.search(r"bytes ready +1.0 KiB", run("queues", "show", name).stdout)
+        for wrong in ("-1", "1KB", "x"):
+            run("queues", "declare", name, "--max-length-bytes", wrong, code=2)
 
     def test_a_queue_says_how_it_ends_and_who_consumes_it(self, run, run_json, name, connection):
         given = ("--auto-delete", "--no-durable", "--single-active")

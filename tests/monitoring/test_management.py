@@ -7,6 +7,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from journal.records.queue_entries import Overflow
 from tests.broker.queues.scene import Scene
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.management import INTERVAL, Management
@@ -50,6 +51,25 @@ def test_a_queue_has_the_counts_that_scalers_read():
         "consumers": 1, "durable": True, "auto_delete": True, "exclusive": False, "state": "running",
     }  # fmt: skip
     assert {name: found[name] for name in wanted} == wanted
+
+
+def test_a_queue_has_its_arguments_as_clients_of_rabbitmq_give_them_and_the_bytes_that_they_bound():
+    watcher = Watcher()
+    watcher.scene.queue(
+        "orders", message_ttl=5_000_000, max_length=7, max_length_bytes=1000, overflow=Overflow.REJECT_PUBLISH,
+        single_active=True, dead_letter_exchange="",
+    )  # fmt: skip
+    watcher.scene.queue("plain")
+    watcher.scene.publish("orders", b"123", b"45")
+    found = watcher.get("/api/queues/%2F/orders")[1]
+    assert found["message_bytes_ready"] == 5
+    assert found["arguments"] == {
+        "x-message-ttl": 5000, "x-max-length": 7, "x-max-length-bytes": 1000, "x-overflow": "reject-publish",
+        "x-single-active-consumer": True, "x-dead-letter-exchange": "",
+    }  # fmt: skip
+    plain = watcher.get("/api/queues/%2F/plain")[1]
+    assert plain["arguments"] == {}
+    assert "message_bytes_ready" not in plain
 
 
 @pytest.mark.parametrize("path", ["/api/queues", "/api/queues/%2F", "/api/queues/", "/api/queues//"])

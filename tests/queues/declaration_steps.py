@@ -30,7 +30,9 @@ def declare_queue(world: World, random: Random) -> None:
         world.room.engine.catalog.next_partition
     )  # the archive of outcomes takes one, too
     answer = topology_model.declare_queue(world.model, name, rules, world.now, passive)
-    settings = QueueSettings(*rules[:5], Overflow(rules.overflow), rules.expires)
+    settings = QueueSettings(
+        *rules[:5], Overflow(rules.overflow), rules.expires, max_length_bytes=rules.most_bytes
+    )
     world.ask(client, answer, messages.DeclareQueue, name, settings, passive)
 
 
@@ -48,6 +50,7 @@ def some_rules(world: World, random: Random) -> QueueRules:
         most=pick((None, None, 0, 1, 2, 5)),
         overflow=pick((DROP_HEAD, DROP_HEAD, REJECT_PUBLISH)),
         expires=pick((None, None, None, 2, 6)),
+        most_bytes=pick((None, None, None, 0, 10, 40, 300)),
     ).in_micros()
 
 

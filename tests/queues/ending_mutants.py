@@ -14,6 +14,7 @@ _GIVING, _REMOVALS = "txbroker/broker/queues/giving.py", "txbroker/broker/queues
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
 _DEAD, _DEATHS = "txbroker/groups/dead_letters.py", "txbroker/queues/deaths.py"
 _DECLARATIONS, _FOLD = "txbroker/queues/declarations.py", "journal/folds/queues.py"
+_SIZES, _READY = "txbroker/queues/body_sizes.py", "txbroker/queues/ready.py"
 
 ENDING_MUTANTS: Final = (
     # -- messages
@@ -38,27 +39,27 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "end messages at the head that a session has",
         _REMOVALS,
-        "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
+        "self._end(state, run[0], run[0] + too_many.of(state, run), Death.LENGTH)",
         "self._end(state, run[0] if state.queue.settings.dead_letter_exchange else state.position,"
-        " min(run[1], run[0] + too_many), Death.LENGTH)",
+        " run[0] + too_many.of(state, run), Death.LENGTH)",
     ),
     Mutant(
         "count what sessions have in the length of a queue",
         _REMOVALS,
-        "    return queue.count_ready(now) - most",
-        "    return queue.count_ready(now) + queue.unacknowledged - most",
+        "queue.count_ready(now) - count,",
+        "queue.count_ready(now) + queue.unacknowledged - count,",
     ),
     Mutant(
         "drop the newest of a run that is too long",
         _REMOVALS,
-        "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
-        "self._end(state, max(run[0], run[1] - too_many), run[1], Death.LENGTH)",
+        "self._end(state, run[0], run[0] + too_many.of(state, run), Death.LENGTH)",
+        "self._end(state, run[1] - too_many.of(state, run), run[1], Death.LENGTH)",
     ),
     Mutant(
         "say of what is too much that it has expired",
         _REMOVALS,
-        "run[0] + too_many), Death.LENGTH)",
-        "run[0] + too_many), Death.EXPIRED)",
+        "too_many.of(state, run), Death.LENGTH)",
+        "too_many.of(state, run), Death.EXPIRED)",
     ),
     Mutant(
         "forget after a start that messages expire",
@@ -132,6 +133,66 @@ ENDING_MUTANTS: Final = (
         _PUBLISHING,
         "spent.ready[number] = state.count_accepted(",
         "spent.ready[number] = state.count_ready(",
+    ),
+    Mutant(
+        "count the runs of a request by themselves in the bytes that a queue refuses",
+        _PUBLISHING,
+        "added = spent.added_size.get(number, 0) + body_bytes(framed)",
+        "added = body_bytes(framed)",
+    ),
+    Mutant(
+        "count keys and headers in the bytes that a queue refuses",
+        _SIZES,
+        "        found += length - HEADER_BYTES - attribute\n",
+        "        found += length - HEADER_BYTES\n",
+    ),
+    Mutant(
+        "count keys and headers in the bytes of a queue",
+        _SIZES,
+        "            yield length - HEADER_BYTES - attribute\n",
+        "            yield length - HEADER_BYTES\n",
+    ),
+    Mutant(
+        "not count the bytes of what is not forced in what a queue refuses",
+        _PUBLISHING,
+        "            found += each.accepted_size + each.unmeasured_size\n",
+        "            found += each.ready_size\n",
+    ),
+    Mutant(
+        "count the bytes of what was given out",
+        _READY,
+        "                self.size -= self.sizes.sum(self.frontier, frontier)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "not count the bytes of what comes back",
+        _READY,
+        "            self.size += self.sizes.sum(first, end) - self._size_of(self.returned.within(first, end))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "count the bytes of what was returned and is taken again",
+        _READY,
+        "            self.size -= self._size_of(self.returned.shared(offsets))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "count after a start the bytes of what is finished",
+        _READY,
+        "        self.size += self.sizes.sum(max(first, self.frontier), end)\n",
+        "        self.size += self.sizes.sum(first, end)\n",
+    ),
+    Mutant(
+        "not count after a start the bytes of what was there before what is finished",
+        _READY,
+        "            self.size += self._size_of(self.returned.within(first, end))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "drop one message for the bytes that are too many",
+        _REMOVALS,
+        "state.sizes.count_for(first, end, self.size)",
+        "min(1, state.sizes.count_for(first, end, self.size))",
     ),
     Mutant(
         "delete a queue at which somebody waits",

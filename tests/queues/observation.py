@@ -61,7 +61,11 @@ class Observation:
         """Return what answers tell."""
         found = Observation(committed=committed, next_exchange=next_exchange)
         for each in queues:
-            rules = astuple(each.settings)[: len(QueueRules._fields)]  # histories make no exclusive queues
+            first, settings = len(QueueRules._fields) - 1, each.settings
+            rules = (
+                *astuple(settings)[:first],
+                settings.max_length_bytes,
+            )  # histories make no exclusive queues
             found.queues[each.name] = SeenQueue(
                 each.partition, rules, ends[each.partition], each.messages, each.ready, each.unacknowledged, each.held,
                 each.waiting,

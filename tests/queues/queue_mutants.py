@@ -30,8 +30,8 @@ MUTANTS: Final = (
     Mutant(
         "deliver what a prepared transaction holds since an earlier start",
         _DELIVERIES,
-        "        self.look_again()\n\n    # -- what there is",
-        "\n    # -- what there is",
+        "        self.look_again()\n        self._ready =",
+        "        self._ready =",
     ),
     Mutant(
         "pass over what a transaction held that was prepared and rolled back before one force",
@@ -42,31 +42,31 @@ MUTANTS: Final = (
     Mutant(
         "deliver returned messages twice",
         _DELIVERIES,
-        "        self.returned.difference_update(taken)\n",
+        "        self._ready.remove(taken)\n",
         "",
     ),
     Mutant(
         "forget after a start that a message is due later",
         _DELIVERIES,
-        "            elif self._due(offset) > now:\n                offset += 1\n            else:",
-        "            else:",
+        "                later.add(each.offset)\n",
+        "",
     ),
     Mutant(
         "never look at what is due later again after a start",
         _DELIVERIES,
-        "            self._wait(each.offset, each.due, now)\n",
-        "            pass\n",
+        "                self._wait(each.offset, each.due, now)\n",
+        "",
     ),
     Mutant(
         "say of nothing that it may have been delivered before the start",
         _DELIVERIES,
-        "        return max(self.frontier, self.redelivered_below)",
-        "        return self.frontier",
+        "        return max(self._ready.frontier, self.redelivered_below)",
+        "        return self._ready.frontier",
     ),
     Mutant(
         "say of nothing returned that it was delivered before",
         _DELIVERIES,
-        "        return max(self.frontier, self.redelivered_below)",
+        "        return max(self._ready.frontier, self.redelivered_below)",
         "        return self.redelivered_below",
     ),
     Mutant(

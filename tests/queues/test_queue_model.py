@@ -243,6 +243,19 @@ def test_a_queue_that_refuses_counts_all_of_a_request_and_what_can_be_got():
     publish(model, b"4")
 
 
+def test_a_queue_whose_bytes_are_bounded_counts_what_can_be_got():
+    model = model_with(
+        "a", "b", a=QueueRules(most_bytes=2, overflow=REJECT_PUBLISH), b=QueueRules(most_bytes=2)
+    )
+    publish(model, b"1")
+    assert message_model.publish(model, SELF, [Message(b"22", "a")], 0) == refused("QueueFull")
+    publish(model, b"3")
+    for each in (b"1", b"22", b""):
+        assert message_model.publish(model, SELF, [Message(each, "b")], 0)[0] == "Sent"
+    model.forced(0)
+    assert [each[0] for each in told(model, "b")] == [b"22", b""]
+
+
 def test_a_dead_letter_tells_its_deaths_the_latest_first_and_has_no_expiration():
     one = died(Message(b"", "", (), 5), "a", EXPIRED)
     assert (one.expiration, one.deaths) == (None, (Died("a", EXPIRED, 1),))

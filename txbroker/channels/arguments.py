@@ -26,7 +26,7 @@ from txbroker.queues.compared_headers import compared
 _KINDS: Final = {kind.word: kind for kind in ExchangeKind if kind is not ExchangeKind.DEFAULT}
 _OVERFLOWS: Final = {each.word: each for each in Overflow}
 _QUEUE_TYPES: Final = ("classic", "quorum")
-_NOT_KEPT: Final = ("x-max-length-bytes", "x-consumer-timeout")
+_NOT_KEPT: Final = ("x-consumer-timeout",)
 _MILLISECOND: Final = 1_000
 
 
@@ -62,6 +62,7 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
         durable=declare.durable or declare.exclusive,  # which ends before that, and is the same in either way
         single_active=_truth(given, "x-single-active-consumer"),
         max_priority=_max_priority(given),
+        max_length_bytes=_number(given, "x-max-length-bytes"),
     )
 
 

@@ -1,4 +1,4 @@
-"""What differs between a declaration and what is there, in the words of RabbitMQ, which clients look for."""
+"""Settings in the words of RabbitMQ, which clients look for: what differs between a declaration and what is there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _ARGUMENTS: Final = {
     "message_ttl": "x-message-ttl",
     "expires": "x-expires",
     "max_length": "x-max-length",
+    "max_length_bytes": "x-max-length-bytes",
     "overflow": "x-overflow",
     "delivery_limit": "x-delivery-limit",
     "dead_letter_exchange": "x-dead-letter-exchange",
@@ -29,6 +30,7 @@ _ARGUMENTS: Final = {
 }
 """What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
 _TIMES: Final = frozenset({"message_ttl", "expires"})
+_USUAL: Final = QueueSettings()
 
 assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}
 
@@ -53,6 +55,19 @@ def check_equivalent(
                 f"inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received "
                 f"{_said(field, wants[field])} but current is {_said(field, has[field])}",
             )
+
+
+def told_arguments(settings: QueueSettings) -> dict[str, str | int | bool]:
+    """Return the arguments with which a client of RabbitMQ would declare a queue so."""
+    found = dict[str, str | int | bool]()
+    for field, argument in _ARGUMENTS.items():
+        value = getattr(settings, field, None)
+        if value is None or not argument.startswith("x-") or value == getattr(_USUAL, field):
+            continue
+        if field in _TIMES:
+            value //= _MILLISECOND
+        found[argument] = value.word if isinstance(value, Choice) else value
+    return found
 
 
 def _said(field: str, value: object) -> str:

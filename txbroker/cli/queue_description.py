@@ -57,6 +57,7 @@ def queue_facts(queue: QueueInfo) -> RenderableType:
             ("partition", str(queue.partition)),
             ("messages", queue.messages),
             ("  ready", queue.ready),
+            ("  bytes ready", None if queue.ready_bytes is None else size_text(queue.ready_bytes)),
             ("  unacknowledged", queue.unacknowledged),
             ("  held", queue.held),
             ("  later", later_in(queue)),
@@ -73,12 +74,13 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
     """Return how a queue was declared, for people: what it has no bound of is None."""
     exchange, key = settings.dead_letter_exchange, settings.dead_letter_key
     keyed = "" if key is None else f", with key {visible(key)}"
-    limit, most = settings.delivery_limit, settings.max_length
+    limit, most, size = settings.delivery_limit, settings.max_length, settings.max_length_bytes
     full = "the oldest go" if settings.overflow is Overflow.DROP_HEAD else "further ones are refused"
     return [
         ("delivery limit", None if limit is None else f"returned at most {count_text(limit, 'time')}"),
         ("time to live", None if settings.message_ttl is None else age_text(settings.message_ttl)),
         ("max length", None if most is None else f"{count_text(most, 'message')}, then {full}"),
+        ("max bytes", None if size is None else f"{size_text(size)} of bodies, then {full}"),
         ("dead letters", "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}"),
         ("expires", None if settings.expires is None else f"after {age_text(settings.expires)} without use"),
         ("exclusive", "to one session, which it ends with" if settings.exclusive else None),
@@ -96,13 +98,16 @@ def queue_settings_json(settings: QueueSettings) -> dict[str, object]:
 
 
 def queue_json(queue: QueueInfo) -> dict[str, object]:
-    """Return a queue in JSON: ``oldest`` in µs, null if there is none or that is not known."""
+    """Return a queue in JSON: ``oldest`` in µs, null if there is none or that is not known; ``ready_bytes`` null if
+    they are not bounded, or not measured yet.
+    """
     return {
         "name": queue.name,
         "partition": queue.partition,
         "settings": queue_settings_json(queue.settings),
         "messages": queue.messages,
         "ready": queue.ready,
+        "ready_bytes": queue.ready_bytes,
         "unacknowledged": queue.unacknowledged,
         "held": queue.held,
         "later": later_in(queue),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from journal.folds.queues import DeclaredQueue
+from txbroker.channels.inequivalence import told_arguments
 from txbroker.channels.server_properties import RABBITMQ_VERSION
 from txbroker.channels.virtual_hosts import ROOT, ROOT_NAME, VirtualHost
 from txbroker.wire.messages import QueueInfo
@@ -125,6 +126,8 @@ class Management:
             "messages_ready": info.ready,
             "messages_unacknowledged": info.unacknowledged,
             "message_bytes": info.bytes,
+            **({} if info.ready_bytes is None else {"message_bytes_ready": info.ready_bytes}),
+            "arguments": told_arguments(settings),
             "message_stats": {
                 "publish": look.published,
                 "publish_details": {"rate": look.publish_rate},

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from journal.constants import MIB
-from journal.folds.queues import Exchange, QueuesFold
+from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
 from journal.formats.frame import HEADER, HEADER_BYTES, UNDECODABLE, WRAPPER, unpack_attribute, walk
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
@@ -27,11 +27,14 @@ from txbroker.errors import (
     UnknownExchange,
     Unroutable,
 )
+from txbroker.queues.body_sizes import body_bytes
 from txbroker.queues.compared_headers import compared_headers
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
 from txbroker.queues.further_keys import further_keys
+from txbroker.queues.measurement import catch_up
 from txbroker.queues.priorities import priority_of
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -45,7 +48,7 @@ MAX_COPIED: Final = 256 * MIB
 class Ways:
     """What a request's messages may go to, and cost on the way: one for all parts of a request."""
 
-    __slots__ = ("added", "bytes", "places", "ready", "steps")
+    __slots__ = ("added", "added_size", "bytes", "places", "ready", "ready_size", "steps")
 
     def __init__(self) -> None:
         self.places = self.bytes = self.steps = 0
@@ -53,6 +56,9 @@ class Ways:
         """How many messages it brings to queues that refuse what is too much, by partition."""
         self.ready: dict[int, int] = {}
         """How many can be got in these before it."""
+        self.added_size: dict[int, int] = {}
+        self.ready_size: dict[int, int] = {}
+        """The same in bytes of their bodies."""
 
 
 class Publishing:
@@ -60,6 +66,8 @@ class Publishing:
 
     def __init__(self, engine: Engine, fold: QueuesFold, deliveries: Deliveries) -> None:
         self._engine, self._fold, self._deliveries = engine, fold, deliveries
+        self.on_unmeasured: Callable[[LevelDeliveries], object] = _nothing
+        """Called with a priority of a queue of which messages are not measured whose size must be known."""
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
 
@@ -147,22 +155,51 @@ class Publishing:
 
     def check_lengths(self, runs: Sequence[UnsentRun], spent: Ways) -> None:
         """Raise :class:`QueueFull` if a queue refuses more than it may have, and would have that."""
-        for partition, count, _, also in runs:
+        for partition, count, framed, also in runs:
             for target in targets_of(partition, also) if partition else ():
                 queue = self._fold.by_partition[target]
-                most = queue.settings.max_length
-                if most is None or queue.settings.overflow is not Overflow.REJECT_PUBLISH:
-                    continue
-                number = queue.partition
-                spent.added[number] = added = spent.added.get(number, 0) + count
-                state = self._deliveries.of(queue)
-                if state.accepted + added > most and number not in spent.ready:
-                    spent.ready[number] = state.count_accepted(self._engine.now())
-                if state.accepted + added > most and spent.ready[number] + added > most:
-                    raise QueueFull(
-                        f"queue {queue.name!r} may have {most} messages that can be got, and would have more with the "
-                        f"{added} that the request brings; nothing was sent. Take messages out of it, or wait"
-                    )
+                if queue.settings.overflow is Overflow.REJECT_PUBLISH:
+                    self._check_length(queue, count, spent)
+                    self._check_size(queue, framed, spent)
+
+    def _check_length(self, queue: DeclaredQueue, count: int, spent: Ways) -> None:
+        most, number = queue.settings.max_length, queue.partition
+        if most is None:
+            return
+        spent.added[number] = added = spent.added.get(number, 0) + count
+        state = self._deliveries.of(queue)
+        if state.accepted + added > most and number not in spent.ready:
+            spent.ready[number] = state.count_accepted(self._engine.now())
+        if state.accepted + added > most and spent.ready[number] + added > most:
+            raise QueueFull(
+                f"queue {queue.name!r} may have {most} messages that can be got, and would have more with the "
+                f"{added} that the request brings; nothing was sent. Take messages out of it, or wait"
+            )
+
+    def _check_size(self, queue: DeclaredQueue, framed: bytes | memoryview, spent: Ways) -> None:
+        most, number = queue.settings.max_length_bytes, queue.partition
+        if most is None:
+            return
+        if number not in spent.ready_size:
+            spent.ready_size[number] = self._accepted_size(self._deliveries.of(queue))
+        spent.added_size[number] = added = spent.added_size.get(number, 0) + body_bytes(framed)
+        if spent.ready_size[number] + added > most:
+            raise QueueFull(
+                f"queue {queue.name!r} may have {most} bytes in the bodies of messages that can be got, and would have "
+                f"more with the {added} that the request brings; nothing was sent. Take messages out of it, or wait"
+            )
+
+    def _accepted_size(self, queue: QueueDeliveries) -> int:
+        """Return how many bytes can be got, or could be if all that is accepted were forced; rather too many while a
+        start's messages are measured.
+        """
+        queue.release_due(self._engine.now())
+        found = 0
+        for each in queue.levels:
+            if not catch_up(each, each.store.end_offset):
+                self.on_unmeasured(each)
+            found += each.accepted_size + each.unmeasured_size
+        return found
 
     def publish(
         self,
@@ -247,3 +284,7 @@ def _unroutable(exchange: Exchange, key: str) -> Unroutable:
         f"{name} finds no queue for a message with routing key {key!r}; nothing of the request was sent. Declare the "
         "queue, bind it, or send with mandatory=False to have such messages dropped"
     )
+
+
+def _nothing(*_: object) -> None:
+    """Tell nobody."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import islice
 from typing import Final, NamedTuple
 
 from journal.folds.group import Group
@@ -19,6 +18,8 @@ from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import STOPPED, Retried
 from journal.records.queue_entries import QUEUE_GROUP
+from txbroker.queues.body_sizes import BodySizes, sizes_in
+from txbroker.queues.ready import Ready
 
 MAX_RUNS: Final = 128
 """Most runs of offsets that are handed out together: each is read by itself, 40 µs."""
@@ -35,8 +36,8 @@ _NOTHING: Final = Settlement()
 class LevelDeliveries:
     """The messages of one priority of a queue. ``holders`` are numbers of sessions.
 
-    Offsets from ``frontier`` on have not been looked at since the start. Of those below, some are finished, some held
-    by prepared transactions, some ``returned`` and so ready, some due later, some damaged; sessions have the others.
+    Those that are ready are in ``_ready``. Of the others below its frontier, some are finished, some held by prepared
+    transactions, some due later, some damaged; sessions have the rest.
     """
 
     whole: QueueDeliveries
@@ -51,16 +52,27 @@ class LevelDeliveries:
         self._groups = groups
         self.has_expiring = False
         """Whether messages were put into it since the start that expire by themselves."""
-        self.frontier = 0
-        self.returned = OffsetSet()
         self.delivered: dict[int, OffsetSet] = {}
         self.damaged = OffsetSet()
         self._held = OffsetSet()
         self._later: list[tuple[int, int]] = []
         """(journal time, offset) of those that are due later; a heap. It may have offsets that are not any more."""
-        for each in self._kept.unfinished.values():
-            self._wait(each.offset, each.due, now)
         self.look_again()
+        self._ready = self._begun(now)
+
+    def _begun(self, now: int) -> Ready:
+        """Return what is ready at the start: all that lies above what is not, and some of the rest."""
+        returned, later, position = OffsetSet(), OffsetSet(), self.position
+        for each in self._kept.unfinished.values():
+            if each.due > now:
+                later.add(each.offset)
+                self._wait(each.offset, each.due, now)
+        frontier = max(position, self.finished.end, self._held.end, later.end)
+        returned.add_range(position, frontier)
+        for others in (self.finished, self._held, later):
+            returned.difference_update(others)
+        bounded = self.queue.settings.max_length_bytes is not None
+        return Ready(frontier, returned, BodySizes(position) if bounded else None)
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -101,7 +113,7 @@ class LevelDeliveries:
     @property
     def fresh_from(self) -> int:
         """A message that is handed out now may have been handed out before if its offset is below this."""
-        return max(self.frontier, self.redelivered_below)
+        return max(self._ready.frontier, self.redelivered_below)
 
     def has(self, holder: int, offsets: OffsetSet) -> int | None:
         """Return the lowest of these offsets that the holder does not have; None if it has all."""
@@ -146,12 +158,12 @@ class LevelDeliveries:
     def ready_run(self, now: int) -> tuple[int, int] | None:
         """Return the next run of messages that could be got now, which stay where they are; None if there is none."""
         self.release_due(now)
-        if self.returned:
-            first = self.returned.first
-            return first, self.returned.missing_from(first)
-        first, end_of_log = self._skip(self.store.high_watermark, now), self.store.high_watermark
-        last = min(end_of_log, self.position + AHEAD)
-        return (first, self._end_of_run(first, last)) if first < last else None
+        returned = self._ready.returned
+        if returned:
+            first = returned.first
+            return first, returned.missing_from(first)
+        first, last = self._ready.frontier, min(self.store.high_watermark, self.position + AHEAD)
+        return (first, last) if first < last else None
 
     @property
     def may_expire(self) -> bool:
@@ -191,6 +203,47 @@ class LevelDeliveries:
         """Return how many messages could be got now if all that is accepted were forced."""
         return self.count_ready(now) + self.store.end_offset - self.store.high_watermark
 
+    # -- bytes, where they are bounded -------------------------------------------------------------
+
+    @property
+    def sizes(self) -> BodySizes | None:
+        """The sizes of bodies, where the bytes of the queue are bounded."""
+        return self._ready.sizes
+
+    @property
+    def measured(self) -> int:
+        """Messages below this offset are measured, if the bytes of the queue are bounded."""
+        return self.store.end_offset if self._ready.sizes is None else self._ready.sizes.end
+
+    def measure(self, frames: bytes, end: int) -> None:
+        """Measure the next messages, below offset ``end``, of which these are frames."""
+        self._ready.measured(list(sizes_in(frames, self.measured, end)))
+
+    def pass_over_unmeasured(self, end: int) -> None:
+        """Pass over messages that cannot be read, and so not be got."""
+        if self._ready.sizes is not None:
+            self._ready.sizes.skip(end)
+
+    @property
+    def accepted_size(self) -> int:
+        """How many bytes the bodies have of what can be got and is measured, with what is not forced yet."""
+        return self._ready.size
+
+    @property
+    def ready_size(self) -> int:
+        """How many bytes the bodies have of what can be got and is measured."""
+        sizes = self._ready.sizes
+        return 0 if sizes is None else self._ready.size - sizes.sum(self.store.high_watermark, sizes.end)
+
+    @property
+    def unmeasured_size(self) -> int:
+        """How many bytes the bodies of messages that are not measured have at most."""
+        measured = self.measured
+        if measured >= self.store.end_offset:
+            return 0
+        below = sum([each.size for each in self.store.segments if each.end_offset <= measured])
+        return self.store.total_bytes - below
+
     def _is_open(self, offset: int) -> bool:
         return offset >= self.position and offset not in self.finished
 
@@ -209,8 +262,8 @@ class LevelDeliveries:
         for first, end in found:
             taken.add_range(first, end)
             most -= end - first
-        self.returned.difference_update(taken)
-        while most and len(found) < MAX_RUNS and (run := self._next_run(most, now)) is not None:
+        self._ready.remove(taken)
+        while most and len(found) < MAX_RUNS and (run := self._next_run(most)) is not None:
             taken.add_range(*run)
             found.append(run)
             most -= run[1] - run[0]
@@ -221,7 +274,7 @@ class LevelDeliveries:
     def _returned_runs(self, most: int) -> list[tuple[int, int]]:
         """Return the first runs of those messages that were returned."""
         found: list[tuple[int, int]] = []
-        for first, end in self.returned.runs() if self.returned else ():
+        for first, end in self._ready.returned.runs() if self._ready.returned else ():
             end = min(end, first + most)
             found.append((first, end))
             most -= end - first
@@ -229,48 +282,23 @@ class LevelDeliveries:
                 break
         return found
 
-    def _next_run(self, most: int, now: int) -> tuple[int, int] | None:
+    def _next_run(self, most: int) -> tuple[int, int] | None:
         """Take the next run of messages that were not handed out yet; None if there is none."""
-        end_of_log = self.store.high_watermark
-        first = self._skip(end_of_log, now)
-        last = min(end_of_log, first + most, self.position + AHEAD)
+        first = self._ready.frontier
+        last = min(self.store.high_watermark, first + most, self.position + AHEAD)
         if first < self.redelivered_below:
             last = min(last, self.redelivered_below)
         if first >= last:
             return None
-        self.frontier = end = self._end_of_run(first, last)
-        return first, end
-
-    def _skip(self, end_of_log: int, now: int) -> int:
-        """Move the frontier to the first message that can be handed out, or to the end of the log."""
-        offset = max(self.frontier, self.position)
-        finished = self.finished
-        while offset < end_of_log:
-            following = self._held.missing_from(finished.missing_from(offset))
-            if following != offset:
-                offset = following
-            elif self._due(offset) > now:
-                offset += 1
-            else:
-                break
-        self.frontier = max(self.frontier, min(offset, end_of_log))
-        return self.frontier
-
-    def _end_of_run(self, first: int, most: int) -> int:
-        """Return where a run ends that begins there: before what cannot be handed out."""
-        stops = [
-            each.first for each in (self.finished.within(first, most), self._held.within(first, most)) if each
-        ]
-        stops += [each.offset for each in islice(self._kept.details_within(first + 1, most), 1)]
-        return min([most, *stops])
+        self._ready.advance(last)
+        return first, last
 
     def release_due(self, now: int) -> None:
         """Make ready what is due by now."""
         while self._later and self._later[0][0] <= now:
             _, offset = heappop(self._later)
-            is_here = offset < self.frontier and self._is_open(offset) and not self._is_elsewhere(offset)
-            if is_here and self._due(offset) <= now:
-                self.returned.add(offset)
+            if self._is_open(offset) and not self._is_elsewhere(offset) and self._due(offset) <= now:
+                self._ready.put(offset, offset + 1)
 
     def _is_elsewhere(self, offset: int) -> bool:
         return offset in self._held or any(offset in each for each in self.delivered.values())
@@ -304,10 +332,9 @@ class LevelDeliveries:
                 self._make_ready(range_of(offset, offset + 1))
 
     def _make_ready(self, offsets: OffsetSet) -> None:
-        """Have messages got again; those above the frontier are as they are."""
+        """Have messages got again."""
         for first, end in offsets.runs():
-            if first < self.frontier:
-                self.returned.add_range(first, min(end, self.frontier))
+            self._ready.put(first, end)
 
     def _wait(self, offset: int, due: int, now: int) -> bool:
         """Return whether a message is due later, and remember that, unless it goes to the dead letters."""
@@ -317,9 +344,10 @@ class LevelDeliveries:
 
     def ended(self, holder: int | None, offsets: OffsetSet) -> None:
         """Note that a record has ended messages that were ready, or that a holder had."""
-        self.returned.difference_update(offsets)
         if holder is not None:
             self._let_go(holder, offsets)
+        elif offsets:
+            self._take_out(offsets.first, offsets.end)
 
     def put_off(self, holder: int, offsets: OffsetSet, until: int) -> None:
         """Take messages from a holder; they are ready at that journal time."""
@@ -330,11 +358,14 @@ class LevelDeliveries:
 
     def pass_over_ready(self, first: int, end: int) -> None:
         """Note that the first ready messages cannot be read: nobody gets them before the next start."""
-        damaged = range_of(first, end)
-        self.returned.difference_update(damaged)
-        if first == self.frontier:
-            self.frontier = end
-        self.damaged.update(damaged)
+        self._take_out(first, end)
+        self.damaged.add_range(first, end)
+
+    def _take_out(self, first: int, end: int) -> None:
+        """Take a run of messages out of those that are ready."""
+        self._ready.remove(range_of(first, end))
+        if first == self._ready.frontier:
+            self._ready.advance(end)
 
     def pass_over(self, holder: int, first: int, end: int) -> None:
         """Note that messages which a holder was to get cannot be read: nobody gets them before the next start."""
@@ -366,10 +397,10 @@ class LevelDeliveries:
             kept.discard_below(position)
             if not kept:
                 del self.delivered[holder]
-        for each in (self.returned, self.damaged):
-            each.difference_update(finished)
-            each.difference_update(held)
-            each.discard_below(position)
+        self.damaged.difference_update(finished)
+        self.damaged.difference_update(held)
+        self.damaged.discard_below(position)
+        self._ready.settled(finished, held, position)
 
     def _held_now(self) -> OffsetSet:
         held = self._groups.held(QUEUE_GROUP, self.store.number)
@@ -450,6 +481,11 @@ class QueueDeliveries:
     def count_accepted(self, now: int) -> int:
         """Return how many messages could be got now if all that is accepted were forced."""
         return sum(each.count_accepted(now) for each in self.levels)
+
+    @property
+    def ready_size(self) -> int:
+        """How many bytes the bodies have of what can be got and is measured; 0 where bytes are not bounded."""
+        return sum([each.ready_size for each in self.levels])
 
     def next_due(self) -> int | None:
         """Return the journal time at which a message is due that is due later; None if there is none."""

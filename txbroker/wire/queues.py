@@ -234,9 +234,10 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A queue. Of its ``messages``, which are not finished, ``ready`` can be got, sessions have ``unacknowledged``,
     prepared transactions hold ``held``; the others are due later.
 
-    ``bytes`` is what its log takes. ``oldest`` is how long ago the oldest of its messages came, in µs, -1 if there is
-    none or that is not known without reading. ``waiting`` is how many requests wait for messages, ``consumers`` how
-    many consumers it has.
+    ``bytes`` is what its log takes, ``ready_bytes`` what the bodies of those take that can be got; nil if they are not
+    bounded (``max_length_bytes``), or not measured yet after a start. ``oldest`` is how long ago the oldest of its
+    messages came, in µs, -1 if there is none or that is not known without reading. ``waiting`` is how many requests
+    wait for messages, ``consumers`` how many consumers it has.
     """
 
     name: str
@@ -250,6 +251,7 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     oldest: int
     waiting: int
     consumers: int = 0
+    ready_bytes: int | None = None
 
 
 class Queues(Answer, frozen=True, tag=107):

@@ -12,11 +12,13 @@ import pytest
 from journal.formats import frame
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.records.group_entries import Retried
-from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.testing import MemoryFile
 from tests.broker.queues.scene import SECOND, SELF, ReadingRoom, Scene, framed, offsets, settled, values_of
 from tests.support.broker_room import Peer
 from txbroker.queues.expiry import EXPIRATION
+from txbroker.queues.measurement import catch_up
+from txbroker.queues.queue_deliveries import QueueDeliveries
 from txbroker.wire import messages
 from txbroker.wire.queues import PRIORITY
 
@@ -69,6 +71,9 @@ class Walk:
             found["message_ttl"] = random.choice((1000, SECOND))
         if random.random() < 0.2:
             found["max_length"] = random.choice((3, 10))
+        if random.random() < 0.4:
+            found["max_length_bytes"] = random.choice((0, 5, 12, 1000))
+            found["overflow"] = random.choice(list(Overflow))
         if random.random() < 0.2:
             found["single_active"] = True
         if random.random() < 0.3:
@@ -96,7 +101,7 @@ class Walk:
             value, headers = b"%d" % len(self.sent), {PRIORITY: b"%d" % random.randint(0, self.most)}
             if random.random() < 0.4:
                 headers[EXPIRATION] = b"%d" % random.choice((0, 1000, 100_000))
-            ends = self.settings.keys() & {"message_ttl", "max_length", "delivery_limit"}
+            ends = self.settings.keys() & {"message_ttl", "max_length", "max_length_bytes", "delivery_limit"}
             self.sent[value] = EXPIRATION not in headers and not ends
             data += framed("q", value, headers=headers)
         walker.peer.tell(messages.Send, SELF, data=data)
@@ -235,6 +240,32 @@ class Walk:
                 )
                 found = [] if has is None else [n for first, end in has.runs() for n in range(first, end)]
                 assert found == known
+
+        if whole.queue.settings.max_length_bytes is not None:
+            self.check_sizes(whole, now)
+
+    def check_sizes(self, whole: QueueDeliveries, now: int) -> None:
+        """Compare the bytes that are counted with those in the log of what can be got."""
+        for level in whole.levels:
+            level.release_due(now)
+            assert catch_up(level, level.store.end_offset), "what comes is measured before it is flushed"
+            later = {offset for due, offset in level._later if due > now}
+            elsewhere = [level._held, level.damaged, level.finished, *level.delivered.values()]
+            size, offset, end = 0, max(level.position, level.store.start_offset), level.store.high_watermark
+            while offset < end:
+                for each in frame.decode_run(level.store.read(offset, 1 << 20)):
+                    is_due = each.offset not in later and level._due(each.offset) <= now
+                    if offset <= each.offset and is_due and not any(each.offset in of for of in elsewhere):
+                        size += len(each.value or b"")
+                offset = each.offset + 1
+            assert level.ready_size == size, f"of priority {level.store.number - self.queue}"
+        if whole.queue.settings.overflow is Overflow.DROP_HEAD:
+            most = whole.queue.settings.max_length_bytes
+            assert most is None or whole.ready_size <= most or self._is_full(whole)
+
+    def _is_full(self, whole: QueueDeliveries) -> bool:
+        """Whether so many dead letters wait that no more may."""
+        return any(self.room.broker.queues.takes.removals.most_at_once(each) == 0 for each in whole.levels)
 
     def end(self) -> None:
         """Let all leave; what must be there is there, the highest priorities first."""

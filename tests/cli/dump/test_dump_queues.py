@@ -81,6 +81,7 @@ def test_a_topic_has_its_queue() -> None:
         "durable": True,
         "single_active": False,
         "max_priority": 0,
+        "max_length_bytes": None,
     }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None

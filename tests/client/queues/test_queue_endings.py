@@ -93,6 +93,25 @@ def test_lengths(broker, name):
         tx.commit()
 
 
+def test_lengths_in_bytes(broker, name):
+    other = f"{name}.other"
+    broker.declare_queue(name, max_length_bytes=4)
+    broker.declare_queue(other, max_length_bytes=4, overflow="reject-publish")
+    for value in (b"12", b"34", b"56"):
+        broker.publish("", name, value, headers={"h": b"x" * 100})
+    eventually(lambda: broker.queues(name)[0].ready_bytes == 4)
+    assert [broker.queue(name).get(5.0).value for _ in range(2)] == [b"34", b"56"]
+    broker.publish("", other, b"1234")
+    with pytest.raises(errors.QueueFull, match="may have 4 bytes"):
+        broker.publish("", other, b"5")
+    with broker.queue(other) as queue:
+        queue.get(5.0)
+        assert broker.queues(other)[0].ready_bytes == 0
+        broker.publish("", other, b"5")
+    with pytest.raises(errors.DeclaredOtherwise, match="max_length_bytes 4, not None"):
+        broker.declare_queue(other, overflow="reject-publish")
+
+
 def test_a_queue_that_nobody_uses_goes(broker, name):
     broker.declare_queue(name, expires=0.5)
     broker.publish("", name, b"x")
@@ -145,7 +164,8 @@ def test_exchanges_with_an_alternate_and_with_an_end(broker, name):
         ({"max_length": -1}, errors.WrongValue), ({"max_length": 1.5}, errors.WrongType),
         ({"overflow": "drop"}, errors.WrongValue), ({"expires": float("nan")}, errors.WrongValue),
         ({"expires": timedelta(days=10_000)}, errors.WrongValue), ({"expires": 0}, errors.InvalidSetting),
-        ({"delivery_limit": -1}, errors.WrongValue),
+        ({"delivery_limit": -1}, errors.WrongValue), ({"max_length_bytes": -1}, errors.WrongValue),
+        ({"max_length_bytes": "1MiB"}, errors.WrongType),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(broker, name, settings, kind):

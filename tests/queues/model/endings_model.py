@@ -25,6 +25,7 @@ class QueueRules(NamedTuple):
     most: int | None = None
     overflow: int = DROP_HEAD
     expires: int | None = None
+    most_bytes: int | None = None
 
     def in_micros(self) -> QueueRules:
         """Return them with times that were in seconds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,12 +38,16 @@ class Retry(NamedTuple):
 
 
 def routed(
-    model: Model, address: int, messages: Sequence[Message], now: int, added: Counter[int] | None = None
+    model: Model,
+    address: int,
+    messages: Sequence[Message],
+    now: int,
+    added: dict[int, list[Message]] | None = None,
 ) -> list[Sent] | Answer:
-    """Return the messages with where they go, or why they are refused. ``added`` counts by partition what the same
+    """Return the messages with where they go, or why they are refused. ``added`` has by partition what the same
     request brings before these.
     """
-    added = Counter() if added is None else added
+    added = {} if added is None else added
     exchange = model.topology.by_number(-address // 2)
     if exchange is None:
         return refused("UnknownExchange")
@@ -53,12 +56,13 @@ def routed(
     sent = [(message, model.ways(exchange, message)) for message in messages]
     if address % 2 == 0 and not all(partitions for _, partitions in sent):
         return refused("Unroutable")
-    for _, partitions in sent:
-        added.update(partitions)
+    for message, partitions in sent:
+        for partition in partitions:
+            added.setdefault(partition, []).append(message)
     if any(
         not each.has_room(added[each.partition], now)
         for each in model.queues.values()
-        if added[each.partition]
+        if each.partition in added
     ):
         return refused("QueueFull")
     return sent

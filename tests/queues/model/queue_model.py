@@ -98,20 +98,23 @@ class Queue:
         copy = self.copies[offset]
         return has_expired(copy.message, copy.appended, self.rules, wall)
 
-    def excess(self, now: int) -> int:
-        """Return how many more can be got than the queue has when its oldest are dropped."""
-        if self.rules.most is None or self.rules.overflow != DROP_HEAD:
-            return 0
-        return max(0, len(self.ready(now)) - self.rules.most)
+    def has_too_much(self, now: int) -> bool:
+        """Whether more can be got than the queue has when its oldest are dropped."""
+        ready = [self.copies[each].message for each in self.ready(now)]
+        return self.rules.overflow == DROP_HEAD and not self._may_have(ready)
 
-    def has_room(self, count: int, now: int) -> bool:
-        """Whether it takes so many messages more: what cannot be got, or not any more, is not counted."""
-        if self.rules.most is None or self.rules.overflow != REJECT_PUBLISH:
+    def has_room(self, more: Sequence[Message], now: int) -> bool:
+        """Whether it takes these messages, too: what cannot be got, or not any more, is not counted."""
+        if self.rules.overflow != REJECT_PUBLISH:
             return True
-        return (
-            len(self.ready(now)) + sum(not each.shown for each in self.copies.values()) + count
-            <= self.rules.most
-        )
+        ready = [self.copies[each].message for each in self.ready(now)]
+        unseen = [each.message for each in self.copies.values() if not each.shown]
+        return self._may_have([*ready, *unseen, *more])
+
+    def _may_have(self, messages: Sequence[Message]) -> bool:
+        most, most_bytes = self.rules.most, self.rules.most_bytes
+        size = sum(len(each.value) for each in messages)
+        return (most is None or len(messages) <= most) and (most_bytes is None or size <= most_bytes)
 
     def ready(self, now: int) -> list[int]:
         """Return the offsets of what may be delivered, in the order in which it is."""
@@ -302,7 +305,8 @@ class Model:
         """End a message: it is a dead letter, if the queue has somewhere to send it to."""
         copy = queue.copies[offset]
         self.note(f"messages {cause}")
-        may_be_both = queue.rules.most is not None and queue.has_expired(offset, now + self.wall_offset)
+        is_bounded = queue.rules.most is not None or queue.rules.most_bytes is not None
+        may_be_both = is_bounded and queue.has_expired(offset, now + self.wall_offset)
         if queue.rules.dead_exchange is None:
             self.finish((queue.partition, offset))
         else:
@@ -315,7 +319,7 @@ class Model:
         found = []
         for queue in self.queues.values():
             first = next(iter(queue.ready(now)), None)
-            if first is not None and queue.excess(now):
+            if first is not None and queue.has_too_much(now):
                 found.append((queue, first, TOO_MANY))
             elif first is not None and queue.has_expired(first, now + self.wall_offset):
                 found.append((queue, first, EXPIRED))
@@ -379,7 +383,7 @@ class Model:
             for message, partitions in self.letters_of(queue, copy):
                 to = [each for each in self.queues.values() if each.partition in partitions]
                 is_next = log is None or all(_is(message, log(each.partition, each.end)) for each in to)
-                if is_next and all(each.has_room(1, now) for each in to):
+                if is_next and all(each.has_room([message], now) for each in to):
                     self._note_letter(queue, message, partitions)
                     self.letters.remove(place)
                     self.finish(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tests.queues.model.message_model import routed
@@ -69,7 +68,7 @@ def _content(
     if refusal is not None:
         return _undone(model, session, serial, refusal)
     found = Begun([*known.messages], [*known.acknowledged, *places])
-    added = Counter[int]()
+    added = dict[int, list[Message]]()
     for run in runs:
         sent = routed(model, *run, now, added)
         if isinstance(sent, tuple):

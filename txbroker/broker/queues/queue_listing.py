@@ -12,7 +12,8 @@ from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import InvalidSetting
 from txbroker.queues.declarations import Declarations
-from txbroker.queues.queue_deliveries import LevelDeliveries
+from txbroker.queues.measurement import catch_up
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 from txbroker.wire.messages import (
     MAX_LISTED,
     ExchangeInfo,
@@ -75,7 +76,7 @@ class QueueListing:
         return QueueInfo(
             queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
             state.count_held(), size, oldest, self._takes.waiting_at(queue.partition),
-            self._takes.consumers.count(queue.partition),
+            self._takes.consumers.count(queue.partition), _ready_bytes(state, now),
         )  # fmt: skip
 
     def _age(self, state: LevelDeliveries, now: int) -> int:
@@ -125,6 +126,14 @@ class QueueListing:
             return None
         state = self._deliveries.of(queue)
         return state.count_ready(self._engine.now()), state.unacknowledged
+
+
+def _ready_bytes(queue: QueueDeliveries, now: int) -> int | None:
+    """Return how many bytes the bodies have that can be got, where they are bounded, and measured."""
+    queue.release_due(now)
+    if all(each.sizes is not None and catch_up(each, each.store.high_watermark) for each in queue.levels):
+        return queue.ready_size
+    return None
 
 
 def _exchange_info(exchange: Exchange, with_bindings: bool) -> ExchangeInfo:

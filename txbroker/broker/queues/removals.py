@@ -6,9 +6,9 @@ letters (decision 0056).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.logger import Logger
 
@@ -18,12 +18,13 @@ from journal.offset_set import OffsetSet
 from journal.records.group_entries import DEAD, Death, Unfinished
 from journal.records.queue_entries import Overflow
 from journal.schedule.steps import Steps, Work
-from txbroker.broker.queues.reading import read
+from txbroker.broker.queues.reading import measure, read
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import unheard
 from txbroker.errors import RequestRefused, TooManyParked
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import NEVER, expired_run, expires_at, may_expire
+from txbroker.queues.measurement import catch_up
 from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries, range_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class Removals:
         That costs 0.1 ms. So one of which a message may expire is looked at again after a while; nobody gets an expired
         message before.
         """
-        to_look = [levels[0].store.number] if is_too_long(levels[0].whole) else []
+        to_look = self._unmeasured(levels)
+        if is_too_long(levels[0].whole):
+            to_look.append(levels[0].store.number)
         for state in levels:
             number = state.store.number
             if number in to_look or not state.may_expire or (is_published and number in self._first_known):
@@ -95,6 +98,24 @@ class Removals:
         if to_look:
             self._line.update(dict.fromkeys(to_look))
             self.wake()
+
+    def _unmeasured(self, levels: Sequence[LevelDeliveries]) -> list[int]:
+        """Measure messages of these priorities, if the bytes of their queue are bounded, while they are in memory;
+        return the partitions of those in which that takes longer.
+        """
+        if levels[0].queue.settings.max_length_bytes is None:
+            return []
+        for each in levels:
+            due, number = each.next_due(), each.store.number
+            if due is not None and due < self._due_of.get(number, NEVER):
+                self._is_due(each, due)  # what is returned later may be too much then
+                self.remind()
+        return [each.store.number for each in levels if not catch_up(each, each.store.high_watermark)]
+
+    def measure(self, state: LevelDeliveries) -> None:
+        """Have the messages of a priority measured."""
+        self._line[state.store.number] = None
+        self.wake()
 
     def taken(self, state: LevelDeliveries) -> None:
         """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
@@ -160,16 +181,19 @@ class Removals:
 
     def _look(self, state: LevelDeliveries) -> Generator[Work | None, Any, bool]:
         """End what has to at the head of a queue, and note when to look again; return whether there may be more."""
+        if not (yield from measure(state)):
+            self._is_due(state, self._engine.now() + SOON)
+            return False
         now = self._engine.now()
         self.serve_waiting(state)  # what they get is not too much
         self._line.pop(state.store.number, None)  # it is looked at just now
         self._first_known.discard(state.store.number)
         run, too_many = state.ready_run(now), excess_of(state.whole, now)
-        lowest = state.whole.lowest_ready(now) if too_many > 0 else None
+        lowest = state.whole.lowest_ready(now) if too_many is not None else None
         if lowest is not None and lowest is not state:
             self._line[lowest.store.number] = None  # those of the lowest priority go first
-        elif run is not None and lowest is not None:
-            return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
+        elif run is not None and lowest is not None and too_many is not None:
+            return self._end(state, run[0], run[0] + too_many.of(state, run), Death.LENGTH)
         at = state.next_due()  # what is returned later may expire then, or be too much
         if run is not None and state.may_expire:
             end, expires = yield from self._expired(state, run, now)
@@ -294,14 +318,37 @@ class Removals:
         ]
 
 
+class Excess(NamedTuple):
+    """How many messages that can be got, and bytes of their bodies, are more than a queue should have: one or both."""
+
+    messages: int
+    size: int
+
+    def of(self, state: LevelDeliveries, run: tuple[int, int]) -> int:
+        """Return how many messages of a run that is ready have to go for it, from its first one on."""
+        first, end = run
+        by_size = 0 if state.sizes is None else state.sizes.count_for(first, end, self.size)
+        return min(end - first, max(self.messages, by_size))
+
+
 def is_too_long(queue: QueueDeliveries) -> bool:
-    """Return whether a queue may have more messages than it should, and drops the oldest then."""
+    """Return whether a queue may have more than it should, and drops the oldest then."""
     settings = queue.queue.settings
-    most = settings.max_length
-    return most is not None and settings.overflow is Overflow.DROP_HEAD and queue.left > most
+    count, size = settings.max_length, settings.max_length_bytes
+    if settings.overflow is not Overflow.DROP_HEAD:
+        return False
+    return (count is not None and queue.left > count) or (size is not None and queue.ready_size > size)
 
 
-def excess_of(queue: QueueDeliveries, now: int) -> int:
-    """Return how many messages more can be got than a queue should have that drops the oldest; it may be negative."""
-    most = queue.queue.settings.max_length
-    return queue.count_ready(now) - most if most is not None and is_too_long(queue) else 0
+def excess_of(queue: QueueDeliveries, now: int) -> Excess | None:
+    """Return what can be got and is more than a queue should have that drops the oldest; None if nothing is."""
+    settings = queue.queue.settings
+    count, size = settings.max_length, settings.max_length_bytes
+    if size is not None:
+        queue.release_due(now)
+    if not is_too_long(queue):
+        return None
+    found = Excess(
+        0 if count is None else queue.count_ready(now) - count, 0 if size is None else queue.ready_size - size
+    )
+    return found if max(found) > 0 else None

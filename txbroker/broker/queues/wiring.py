@@ -54,6 +54,7 @@ def queueing(
     )  # fmt: skip
     declarations = Declarations(engine, fold, groups, settings.max_queues, random)
     publishing = Publishing(engine, fold, deliveries)
+    publishing.on_unmeasured = removals.measure
     leases = Leases(deliveries, random)
     found = Queueing(engine, fold, declarations, publishing, takes, settler, leases, stepwise)
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned

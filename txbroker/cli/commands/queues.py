@@ -13,7 +13,7 @@ from rich.console import Group as Stack
 
 from journal.arguments import MOST
 from journal.message_headers import headers_of
-from journal.quantities import duration
+from journal.quantities import duration, size
 from journal.records.queue_entries import MAX_PRIORITY, Binding, QueueSettings
 from txbroker.cli.arguments import Parsed, binding_argument, pause
 from txbroker.cli.commands.send import Sending, bodies, durability_text, message_options
@@ -139,6 +139,11 @@ def show(invocation: Invocation, name: str) -> None:
     help="Most messages that can be got. Default: no limit.",
 )
 @click.option(
+    "--max-length-bytes",
+    type=Parsed("size", size),
+    help="Most bytes of the bodies of messages that can be got. Default: no limit.",
+)
+@click.option(
     "--overflow",
     type=click.Choice(list(OVERFLOWS)),
     default="drop-head",
@@ -173,11 +178,11 @@ def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     times = {each: given[each] / 1e6 for each in ("message_ttl", "expires") if given[each] is not None}
     with invocation.connect() as broker:
         broker.declare_queue(name, **{**given, **times})
-    known = [f"{label}: {text}" for label, text in settings_facts(settings) if text is not None]
+    known = "; ".join([f"{label}: {text}" for label, text in settings_facts(settings) if text is not None])
     emit(
         invocation.as_json,
         {"declared": name, "settings": queue_settings_json(settings)},
-        lambda: f"Queue {visible(name)} is there. {'; '.join(known).capitalize()}.",
+        lambda: f"Queue {visible(name)} is there. {known[:1].upper()}{known[1:]}.",
     )
 
 

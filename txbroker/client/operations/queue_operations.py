@@ -61,18 +61,20 @@ class QueueOperations:
         durable: bool = True,
         single_active: bool = False,
         max_priority: int = 0,
+        max_length_bytes: int | None = None,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
         A message that was returned more than ``delivery_limit`` times, or was there for ``message_ttl``, goes through
         ``dead_letter_exchange`` (None: it is dropped), with ``dead_letter_key`` if that is given. So do the oldest of
-        those that are more than ``max_length`` and could be got; with the ``overflow`` "reject-publish" further ones
-        are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
-        end. An ``exclusive`` queue is for this session alone, and is deleted after its end, so also when the connection
-        is lost. One with ``auto_delete`` is deleted with its last consumer, one that is not ``durable`` at the broker's
-        next start. With ``single_active`` one consumer gets all messages until it ends, then the next one. Messages
-        have priorities up to ``max_priority`` (0 to 255; each takes a log of its own: up to 10 are enough mostly).
-        Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        those that are more than ``max_length`` and could be got, or whose bodies have more than ``max_length_bytes``;
+        with the ``overflow`` "reject-publish" further ones are refused instead, with QueueFull. After ``expires``
+        without any use the queue is deleted. None is without end. An ``exclusive`` queue is for this session alone, and
+        is deleted after its end, so also when the connection is lost. One with ``auto_delete`` is deleted with its last
+        consumer, one that is not ``durable`` at the broker's next start. With ``single_active`` one consumer gets all
+        messages until it ends, then the next one. Messages have priorities up to ``max_priority`` (0 to 255; each takes
+        a log of its own: up to 10 are enough mostly). Raises DeclaredOtherwise if the queue is there with other
+        settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -87,6 +89,7 @@ class QueueOperations:
             truth("durable", durable, NOTHING_CHANGED),
             truth("single_active", single_active, NOTHING_CHANGED),
             whole("max_priority", max_priority, NOTHING_CHANGED, least=0, most=MAX_PRIORITY),
+            _maybe(_count, "max_length_bytes", max_length_bytes),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
