@@ -32,9 +32,10 @@ from txbroker.queues.compared_headers import compared_headers
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
 from txbroker.queues.further_keys import further_keys
+from txbroker.queues.level_deliveries import LevelDeliveries
 from txbroker.queues.measurement import catch_up
 from txbroker.queues.priorities import priority_of
-from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
+from txbroker.queues.queue_deliveries import QueueDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.console import Group as Stack
 
-from journal.arguments import MOST
 from journal.message_headers import headers_of
-from journal.quantities import duration, size
+from journal.quantities import duration
 from journal.records.queue_entries import MAX_PRIORITY, Binding, QueueSettings
 from txbroker.cli.arguments import Parsed, binding_argument, pause
 from txbroker.cli.commands.send import Sending, bodies, durability_text, message_options
@@ -37,6 +36,7 @@ from txbroker.cli.queue_description import (
     scalar_text,
     settings_facts,
 )
+from txbroker.cli.queue_options import settings_options
 from txbroker.client.operations.queue_operations import OVERFLOWS
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.publishing import key_of, publishing_headers
@@ -117,60 +117,7 @@ def show(invocation: Invocation, name: str) -> None:
 
 @queues.command(short_help="Have a queue of that NAME.")
 @click.argument("name")
-@click.option(
-    "--delivery-limit",
-    type=click.IntRange(0, MOST),
-    metavar="N",
-    help="A message that was returned more often is a dead letter. Default: no limit.",
-)
-@click.option(
-    "--dead-letter-exchange", metavar="NAME", help="Where dead letters go. Default: they are dropped."
-)
-@click.option("--dead-letter-key", metavar="KEY", help="With which key. Default: each with its own.")
-@click.option(
-    "--message-ttl",
-    type=Parsed("duration", duration),
-    help="A message that was there for so long is a dead letter. Default: no limit.",
-)
-@click.option(
-    "--max-length",
-    type=click.IntRange(0, MOST),
-    metavar="N",
-    help="Most messages that can be got. Default: no limit.",
-)
-@click.option(
-    "--max-length-bytes",
-    type=Parsed("size", size),
-    help="Most bytes of the bodies of messages that can be got. Default: no limit.",
-)
-@click.option(
-    "--overflow",
-    type=click.Choice(list(OVERFLOWS)),
-    default="drop-head",
-    show_default=True,
-    help="Of messages that are too many, the oldest are dead letters, or further ones are refused.",
-)
-@click.option(
-    "--expires",
-    type=Parsed("duration", pause),
-    help="The queue is deleted when nobody has used it for so long. Default: never.",
-)
-@click.option("--auto-delete", is_flag=True, help="It is deleted with its last consumer.")
-@click.option(
-    "--durable/--no-durable",
-    default=True,
-    help="Whether it outlives the broker's process: else the next start deletes it. Default: it does.",
-)
-@click.option(
-    "--single-active", is_flag=True, help="One consumer gets all messages until it ends, then the next one."
-)
-@click.option(
-    "--max-priority",
-    type=click.IntRange(0, MAX_PRIORITY),
-    default=0,
-    metavar="N",
-    help="The highest priority of its messages, which are got first. Default: 0, all are alike.",
-)
+@settings_options
 @pass_invocation
 def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     """Have a queue of that NAME: it is made if there is none. One with other settings is refused."""
