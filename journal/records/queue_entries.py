@@ -125,7 +125,8 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``exclusive`` is for the session that has declared it, and is deleted after its end. One with ``auto_delete`` is
     deleted when its last consumer has ended; one that is not ``durable`` at the broker's next start. With
     ``single_active`` one of its consumers gets messages, until it ends; then another one. Messages have priorities from
-    0 to ``max_priority``, each in a log of its own.
+    0 to ``max_priority``, each in a log of its own. A session that has a message for longer than ``consumer_timeout``
+    µs without acknowledging it loses it.
     """
 
     delivery_limit: Count | None = None
@@ -141,6 +142,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     single_active: bool = False
     max_priority: Priority = 0
     max_length_bytes: Count | None = None
+    consumer_timeout: Duration | None = None
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

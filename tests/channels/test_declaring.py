@@ -164,7 +164,8 @@ def test_an_exclusive_queue_is_its_connections_alone(house, talker):
 @pytest.mark.parametrize(
     ("flags", "arguments"),
     [({"durable": False}, {}), ({"auto_delete": True}, {}), ({}, {}), ({}, {"x-max-length": 6}),
-     ({}, {"x-max-length": 5, "x-message-ttl": 1000}), ({}, {"x-max-length": 5, "x-max-length-bytes": 1000})],
+     ({}, {"x-max-length": 5, "x-message-ttl": 1000}), ({}, {"x-max-length": 5, "x-max-length-bytes": 1000}),
+     ({}, {"x-max-length": 5, "x-consumer-timeout": 1000})],
 )  # fmt: skip
 def test_a_queue_that_is_declared_otherwise_is_406(talker, flags, arguments):
     talker.queue(arguments={"x-max-length": 5})
@@ -187,7 +188,7 @@ def test_what_is_only_delivered_keeps_no_queue_from_being_deleted_if_empty_and_u
 
 KNOWN = {
     "x-message-ttl": (0, 60_000), "x-expires": (1, 1 << 31), "x-max-length": (0, 10), "x-delivery-limit": (0, 7),
-    "x-max-length-bytes": (0, 1 << 40),
+    "x-max-length-bytes": (0, 1 << 40), "x-consumer-timeout": (1, 1_800_000),
     "x-dead-letter-exchange": ("", "amq.fanout"), "x-overflow": ("drop-head", "reject-publish"),
     "x-single-active-consumer": (True, False), "x-queue-type": ("classic", "quorum"), "x-max-priority": (0, 255),
 }  # fmt: skip
@@ -197,7 +198,7 @@ KNOWN = {
 def test_arguments_of_a_queue_are_of_their_types(talker, name):
     for number, good in enumerate(KNOWN[name]):
         assert isinstance(talker.ask(declare(f"good{number}", {name: good})), m.QueueDeclareOk)
-    spans = [1 << 52] if name in ("x-message-ttl", "x-expires") else []
+    spans = [1 << 52] if name in ("x-message-ttl", "x-expires", "x-consumer-timeout") else []
     wrong = {
         str: [7, b"\xff", "x" * 256],
         int: [-1, "5", True, 1.0, 1 << 60, *spans],
@@ -210,7 +211,7 @@ def test_arguments_of_a_queue_are_of_their_types(talker, name):
 
 @pytest.mark.parametrize(
     ("arguments", "flags"),
-    [({"x-max-priority": 256}, {}), ({"x-consumer-timeout": 1}, {}),
+    [({"x-max-priority": 256}, {}), ({"x-consumer-timeout": 0}, {}),
      ({"x-overflow": "reject-publish-dlx"}, {}), ({"x-queue-type": "stream"}, {}), ({"x-expires": 0}, {}),
      ({"x-dead-letter-routing-key": "k"}, {}), ({"x-queue-type": "quorum"}, {"exclusive": True}),
      ({"x-queue-type": "quorum"}, {"durable": False}), ({"x-queue-type": "quorum"}, {"auto_delete": True})],

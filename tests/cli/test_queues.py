@@ -87,7 +87,7 @@ class TestLooking:
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
             "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
             "auto_delete": False, "durable": True, "single_active": False, "max_priority": 0,
-            "max_length_bytes": None,
+            "max_length_bytes": None, "consumer_timeout": None,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -167,6 +167,15 @@ class TestDeclaring:
             ("--expires", "0"),
         ):
             run("queues", "declare", name, *wrong, code=2)
+
+    def test_a_queue_says_how_long_its_consumers_may_take(self, run, run_json, name):
+        assert run("queues", "declare", name, "--consumer-timeout", "30m").stdout == (
+            f"Queue {name} is there. Dead letters: dropped; consumer timeout: 30m to acknowledge a message.\n"
+        )
+        assert run_json("queues", "show", name)["settings"]["consumer_timeout"] == 1_800_000_000
+        run("queues", "declare", name, "--consumer-timeout", "30m")
+        for wrong in ("0", "5", "-1s"):
+            run("queues", "declare", name, "--consumer-timeout", wrong, code=2)
 
     def test_a_queue_is_bounded_by_bytes(self, run, run_json, name):
         given = ("--max-length-bytes", "1KiB", "--overflow", "reject-publish")

@@ -57,7 +57,7 @@ def test_a_queue_has_its_arguments_as_clients_of_rabbitmq_give_them_and_the_byte
     watcher = Watcher()
     watcher.scene.queue(
         "orders", message_ttl=5_000_000, max_length=7, max_length_bytes=1000, overflow=Overflow.REJECT_PUBLISH,
-        single_active=True, dead_letter_exchange="",
+        single_active=True, dead_letter_exchange="", consumer_timeout=1_800_000_000,
     )  # fmt: skip
     watcher.scene.queue("plain")
     watcher.scene.publish("orders", b"123", b"45")
@@ -66,6 +66,7 @@ def test_a_queue_has_its_arguments_as_clients_of_rabbitmq_give_them_and_the_byte
     assert found["arguments"] == {
         "x-message-ttl": 5000, "x-max-length": 7, "x-max-length-bytes": 1000, "x-overflow": "reject-publish",
         "x-single-active-consumer": True, "x-dead-letter-exchange": "",
+        "x-consumer-timeout": 1_800_000,
     }  # fmt: skip
     plain = watcher.get("/api/queues/%2F/plain")[1]
     assert plain["arguments"] == {}

@@ -189,10 +189,10 @@ ENDING_MUTANTS: Final = (
         "            pass\n",
     ),
     Mutant(
-        "drop one message for the bytes that are too many",
+        "drop a message for each byte that is too much",
         _REMOVALS,
         "state.sizes.count_for(first, end, self.size)",
-        "min(1, state.sizes.count_for(first, end, self.size))",
+        "self.size",
     ),
     Mutant(
         "delete a queue at which somebody waits",

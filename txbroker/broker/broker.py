@@ -38,7 +38,7 @@ from txbroker.broker.fetches.time_offsets import TimeOffsets
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
-from txbroker.broker.passes import Passes
+from txbroker.broker.passes import passes_of
 from txbroker.broker.queues.wiring import queueing, tell_of
 from txbroker.broker.request_times import Timing
 from txbroker.broker.schedule.scheduling import Scheduling
@@ -205,16 +205,17 @@ class Broker:
             self.engine, self.settings, _fold(self.engine, QueuesFold), self.groups, self.consuming, self.stepwise,
             self.accounts, call_later, random,
         )  # fmt: skip
-        removals = self.queues.takes.removals
+        removals, timeouts = self.queues.takes.removals, self.queues.timeouts
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         schedule = self.scheduling.schedule
-        schedule.on_placed = self.latencies.placed
-        self.schedule_passes, self.removal_passes = self.passes = [
-            Passes(doing, self.engine, of.run, of.next_in, run_blocking, call_later, self._failed)
-            for doing, of in (("placing what is due", schedule), ("ending messages of queues", removals))
-        ]
+        schedule.on_placed, timeouts.session_of = self.latencies.placed, self.sessions.get
+        self.schedule_passes, self.removal_passes, timeout_passes = self.passes = passes_of(
+            {"placing what is due": schedule, "ending messages of queues": removals, "returning late ones": timeouts},
+            self.engine, run_blocking, call_later, self._failed,
+        )  # fmt: skip
         """What the broker does by itself; it is to be woken at the start, and stopped."""
         removals.wake, removals.remind = self.removal_passes.wake, self.removal_passes.remind
+        timeouts.remind = timeout_passes.remind
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,6 +21,30 @@ AGAIN: Final = 0.02
 being applied."""
 LONGEST: Final = 60.0
 """Seconds after which the clocks are looked at, also if nothing is due."""
+
+
+class Work(Protocol):
+    """What is done in passes."""
+
+    def run(self) -> Steps:
+        """Do all that is due."""
+
+    def next_in(self) -> int | None:
+        """Return after how many µs more is due; 0 for soon, None if nothing is."""
+
+
+def passes_of(
+    works: Mapping[str, Work],
+    engine: Engine,
+    run_blocking: RunBlocking,
+    call_later: CallLater | None,
+    on_failure: Callable[[str, BaseException], None],
+) -> list[Passes]:
+    """Return what makes passes for each work, by what it is called."""
+    return [
+        Passes(doing, engine, each.run, each.next_in, run_blocking, call_later, on_failure)
+        for doing, each in works.items()
+    ]
 
 
 class Passes:

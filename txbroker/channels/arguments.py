@@ -1,7 +1,5 @@
-"""What clients of RabbitMQ declare, as settings of queues and exchanges.
-
-Unknown arguments are passed over, as RabbitMQ does. Those that are known and not kept are refused: a client that wants
-a limit must not believe that there is one.
+"""What clients of RabbitMQ declare, as settings of queues and exchanges. Unknown arguments are passed over, as RabbitMQ
+does.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from txbroker.queues.compared_headers import compared
 _KINDS: Final = {kind.word: kind for kind in ExchangeKind if kind is not ExchangeKind.DEFAULT}
 _OVERFLOWS: Final = {each.word: each for each in Overflow}
 _QUEUE_TYPES: Final = ("classic", "quorum")
-_NOT_KEPT: Final = ("x-consumer-timeout",)
 _MILLISECOND: Final = 1_000
 
 
@@ -41,11 +38,6 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
             Reply.PRECONDITION_FAILED,
             "a quorum queue is durable, neither exclusive nor auto-delete; nothing has changed",
         )
-    for name in _NOT_KEPT:
-        if name in given:
-            raise AmqpError(
-                Reply.PRECONDITION_FAILED, f"argument {name} is not kept by this broker; nothing has changed"
-            )
     overflow = _text(given, "x-overflow") or Overflow.DROP_HEAD.word
     if overflow not in _OVERFLOWS:
         raise _invalid("x-overflow", overflow, f"one of {', '.join(_OVERFLOWS)}")
@@ -63,6 +55,7 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
         single_active=_truth(given, "x-single-active-consumer"),
         max_priority=_max_priority(given),
         max_length_bytes=_number(given, "x-max-length-bytes"),
+        consumer_timeout=_span(given, "x-consumer-timeout"),
     )
 
 

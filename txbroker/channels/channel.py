@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from journal.offset_set import OffsetSet
 from txbroker.amqp.connection_methods import (
     ChannelClose,
     ChannelCloseOk,
@@ -193,11 +194,34 @@ class Channel:
         self.consuming.close()
         self.settling.close()
 
+    def late(self, partition: int, offsets: OffsetSet, timeout: int) -> OffsetSet:
+        """Close the channel if it has some of these deliveries, which were not acknowledged within ``timeout`` µs;
+        return those: they are returned with all others that it has.
+        """
+        if self.is_closed:
+            return OffsetSet()
+        found = self.settling.those_of(partition, offsets)
+        if found:
+            words = (
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout // 1000} "
+                "ms. This timeout value can be configured, see consumers doc guide to learn more"
+            )
+            self.fail(AmqpError(Reply.PRECONDITION_FAILED, words))
+        return found
+
     def lost(self) -> None:
         """The connection has ended, or ends: the broker returns what it has, by itself."""
         self.is_closed = self._is_lost = True
         self.replies.drop()
         self.consuming.lost()
+
+
+def late_on(channels: Mapping[int, Channel], partition: int, offsets: OffsetSet, timeout: int) -> OffsetSet:
+    """Close those of a connection's channels that have late deliveries; return the deliveries."""
+    found = OffsetSet()
+    for channel in list(channels.values()):
+        found.update(channel.late(partition, offsets, timeout))
+    return found
 
 
 def _unexpected(method: Method) -> AmqpError:

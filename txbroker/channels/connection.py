@@ -38,7 +38,7 @@ from txbroker.amqp.framing import (
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.broker.sessions.session import Session
 from txbroker.channels.blocking import Blocking
-from txbroker.channels.channel import Channel
+from txbroker.channels.channel import Channel, late_on
 from txbroker.channels.directory import Directory
 from txbroker.channels.heartbeats import Heartbeats
 from txbroker.channels.mechanisms import AMQPLAIN, mechanisms_told, plain_of
@@ -162,6 +162,7 @@ class AmqpConnection:
     def begin(self, session: Session) -> None:
         """Say whose session it is."""
         self.requests.session = session
+        session.on_late = partial(late_on, self._channels)
 
     # -- what comes --------------------------------------------------------------------------------
 

@@ -27,9 +27,10 @@ _ARGUMENTS: Final = {
     "dead_letter_key": "x-dead-letter-routing-key",
     "single_active": "x-single-active-consumer",
     "max_priority": "x-max-priority",
+    "consumer_timeout": "x-consumer-timeout",
 }
 """What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
-_TIMES: Final = frozenset({"message_ttl", "expires"})
+_TIMES: Final = frozenset({"message_ttl", "expires", "consumer_timeout"})
 _USUAL: Final = QueueSettings()
 
 assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}

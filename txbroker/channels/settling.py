@@ -105,6 +105,16 @@ class Settling:
         if run is not None:
             self.deliveries.put(Run(tag, 1, ELSEWHERE, 0, run.consumer))
 
+    def those_of(self, partition: int, offsets: OffsetSet) -> OffsetSet:
+        """Return which of these messages of a queue are deliveries of the channel, acknowledged or not in a transaction
+        that is not committed.
+        """
+        found, transaction = OffsetSet(), self._channel.transaction
+        for run in (*self.deliveries, *(transaction.settled if transaction else ())):
+            if run.partition == partition:
+                found.add_range(run.offset, run.offset + run.count)
+        return found.shared(offsets)
+
     def _named(self, tag: int, multiple: bool) -> list[Run]:
         """Take out the deliveries that are meant; raises AmqpError, PRECONDITION_FAILED, if there is none."""
         found: list[Run] | None = None

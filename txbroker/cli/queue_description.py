@@ -75,6 +75,7 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
     exchange, key = settings.dead_letter_exchange, settings.dead_letter_key
     keyed = "" if key is None else f", with key {visible(key)}"
     limit, most, size = settings.delivery_limit, settings.max_length, settings.max_length_bytes
+    timeout = settings.consumer_timeout
     full = "the oldest go" if settings.overflow is Overflow.DROP_HEAD else "further ones are refused"
     return [
         ("delivery limit", None if limit is None else f"returned at most {count_text(limit, 'time')}"),
@@ -87,6 +88,7 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
         ("auto-delete", "with its last consumer" if settings.auto_delete else None),
         ("durable", None if settings.durable else "no, it ends with the broker's process"),
         ("single active", "one consumer gets all messages until it ends" if settings.single_active else None),
+        ("consumer timeout", None if timeout is None else f"{age_text(timeout)} to acknowledge a message"),
         ("priorities", f"0 to {settings.max_priority}" if settings.max_priority else None),
     ]
 

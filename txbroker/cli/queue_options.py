@@ -65,6 +65,11 @@ _OPTIONS: Final = (
         help="One consumer gets all messages until it ends, then the next one.",
     ),
     click.option(
+        "--consumer-timeout",
+        type=Parsed("duration", pause),
+        help="A message that a consumer has for so long without acknowledging it is returned. Default: never.",
+    ),
+    click.option(
         "--max-priority",
         type=click.IntRange(0, MAX_PRIORITY),
         default=0,

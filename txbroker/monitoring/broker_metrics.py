@@ -111,6 +111,9 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "queue_unrouted": _counter("queue_unrouted", "Messages that found no queue and were dropped."),
     "queue_expired": _counter("queue_expired", "Messages of queues that have expired."),
     "queue_dropped": _counter("queue_dropped", "Messages that were more than their queue may have."),
+    "queue_timed_out": _counter(
+        "queue_timed_out", "Deliveries of queues that were not acknowledged in time, and were taken back."
+    ),
     "queue_circles": _counter(
         "queue_circles", "Dead letters that were dropped because they went in a circle."
     ),

@@ -281,6 +281,11 @@ def _check_settings(name: str, settings: QueueSettings) -> None:
         raise InvalidSetting(
             f"queue {name!r} would be deleted at once (expires is 0); nothing has changed. Give it a time"
         )
+    if settings.consumer_timeout == 0:
+        raise InvalidSetting(
+            f"nobody could acknowledge a message of queue {name!r} in time (consumer_timeout is 0); nothing has "
+            "changed. Give it a time"
+        )
     if settings.dead_letter_key is not None and settings.dead_letter_exchange is None:
         raise InvalidSetting(
             f"queue {name!r} has a key for dead letters ({settings.dead_letter_key!r}) and no exchange for them; "

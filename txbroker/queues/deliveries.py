@@ -38,6 +38,8 @@ class Deliveries:
         self._settled: set[int] = set()
         """Partitions of queues in which something may have been finished since :meth:`finished_since` was called."""
         self.on_ready: Callable[..., object] = _nothing
+        self.on_timed: Callable[[LevelDeliveries], object] = _nothing
+        """Called with a priority of a queue of which deliveries are late at a later time than those before."""
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
@@ -53,6 +55,7 @@ class Deliveries:
         for number in queue.partitions:
             store = self._engine.catalog.stores[number]
             found = LevelDeliveries(queue, store, self._groups, 0 if is_new else store.end_offset, now)
+            found.on_timed = self._timed
             # What undecided transactions will bring was looked at before this start.
             found.has_expiring = not is_new and prepared_for(number) is not None
             levels.append(found)
@@ -60,6 +63,9 @@ class Deliveries:
             self._queues.update({each.store.number: each for each in levels})
             self._settled.update(queue.partitions)
         return QueueDeliveries(queue, levels[::-1], now)
+
+    def _timed(self, state: LevelDeliveries) -> None:
+        self.on_timed(state)
 
     def at(self, partition: int) -> LevelDeliveries | None:
         """Return the deliveries in that partition; None if it is no queue's, or one's that is over."""

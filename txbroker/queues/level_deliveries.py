@@ -6,7 +6,7 @@ this is what follows from it, and from what was handed out since the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from journal.offset_set import OffsetSet
 from journal.records.group_entries import STOPPED, Retried
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.queues.body_sizes import BodySizes, sizes_in
+from txbroker.queues.delivery_ages import DeliveryAges
 from txbroker.queues.ready import Ready
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class LevelDeliveries:
         self._held = OffsetSet()
         self._later: list[tuple[int, int]] = []
         """(journal time, offset) of those that are due later; a heap. It may have offsets that are not any more."""
+        timeout = queue.settings.consumer_timeout
+        self.ages = None if timeout is None else DeliveryAges(timeout)
+        """When messages were delivered, if the queue has a timeout for consumers."""
+        self.on_timed: Callable[[LevelDeliveries], object] = _nothing
+        """Called when deliveries are late at a later time than those before."""
         self.look_again()
         self._ready = self._begun(now)
 
@@ -139,15 +145,18 @@ class LevelDeliveries:
         """Return those of these offsets that a holder has."""
         return self.delivered.get(holder, _NONE).shared(offsets)
 
+    def still_has(self, holder: int, first: int, end: int) -> tuple[int, int]:
+        """Return the first run, (first, end), of those of a run of messages that a holder was given and has not lost;
+        at its end if there is none.
+        """
+        if self.ages is None:
+            return first, end  # nobody loses any
+        kept = self.delivered.get(holder, _NONE).within(first, end)
+        return (kept.first, kept.missing_from(kept.first)) if kept else (end, end)
+
     def lowest(self, holder: int, most: int) -> OffsetSet:
         """Return the lowest offsets of those that a holder has, so many at most."""
-        found, left = OffsetSet(), most
-        for first, end in self.delivered.get(holder, _NONE).runs():
-            found.add_range(first, min(end, first + left))
-            left -= end - first
-            if left <= 0:
-                break
-        return found
+        return first_of(self.delivered.get(holder, _NONE), most)
 
     @property
     def parked(self) -> int:
@@ -266,12 +275,36 @@ class LevelDeliveries:
             taken.add_range(first, end)
             most -= end - first
         self._ready.remove(taken)
+        if taken and self.ages is not None:
+            self.ages.forget(taken)
         while most and len(found) < MAX_RUNS and (run := self._next_run(most)) is not None:
             taken.add_range(*run)
             found.append(run)
             most -= run[1] - run[0]
         if found:
             self.delivered.setdefault(holder, OffsetSet()).update(taken)
+            self._note_age(taken, now)
+        return found
+
+    def _note_age(self, taken: OffsetSet, now: int) -> None:
+        if self.ages is not None and self.ages.delivered(taken, now):
+            self.ages.forget_below(self.position)
+            self.on_timed(self)
+
+    def late(self, now: int) -> dict[int, OffsetSet]:
+        """Return by session what it has that was delivered to it too long ago."""
+        if self.ages is None:
+            return {}
+        self.ages.pass_time(now)
+        if not self.ages.late:
+            return {}
+        found = {
+            holder: late
+            for holder, kept in self.delivered.items()
+            if holder != ROLLED_BACK and (late := kept.shared(self.ages.late))
+        }
+        if not found:
+            self.ages.late = OffsetSet()
         return found
 
     def _returned_runs(self, most: int) -> list[tuple[int, int]]:
@@ -317,12 +350,16 @@ class LevelDeliveries:
         self._let_go(holder, back)
         self._make_ready(back)
 
-    def hand_over(self, holder: int, other: int, offset: int) -> bool:
-        """Give another holder a message that a holder has; return whether that has it."""
+    def hand_over(self, holder: int, other: int, offset: int, now: int) -> bool:
+        """Give another holder a message that a holder has, as if it were delivered now; return whether that has it."""
         if offset not in self.delivered.get(holder, _NONE):
             return False
-        self._let_go(holder, range_of(offset, offset + 1))
+        given = range_of(offset, offset + 1)
+        self._let_go(holder, given)
         self.delivered.setdefault(other, OffsetSet()).add(offset)
+        if self.ages is not None:
+            self.ages.forget(given)
+            self._note_age(given, now)
         return True
 
     def settled(self, holder: int, unfinished: Iterable[tuple[int, int]], now: int) -> None:
@@ -421,8 +458,23 @@ class LevelDeliveries:
             self._held.update(released)
 
 
+def first_of(offsets: OffsetSet, most: int) -> OffsetSet:
+    """Return the lowest of these offsets, so many at most."""
+    found, left = OffsetSet(), most
+    for first, end in offsets.runs():
+        found.add_range(first, min(end, first + left))
+        left -= end - first
+        if left <= 0:
+            break
+    return found
+
+
 def range_of(first: int, end: int) -> OffsetSet:
     """Return the set of the offsets from ``first`` to below ``end``."""
     found = OffsetSet()
     found.add_range(first, end)
     return found
+
+
+def _nothing(*_: object) -> None:
+    """Tell nobody."""

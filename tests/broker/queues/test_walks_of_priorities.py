@@ -11,26 +11,31 @@ import pytest
 
 from journal.formats import frame
 from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
 from journal.records.group_entries import Retried
 from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.testing import MemoryFile
 from tests.broker.queues.scene import SECOND, SELF, ReadingRoom, Scene, framed, offsets, settled, values_of
 from tests.support.broker_room import Peer
+from txbroker.queues.delivery_ages import GENERATIONS
 from txbroker.queues.expiry import EXPIRATION
 from txbroker.queues.measurement import catch_up
 from txbroker.queues.queue_deliveries import QueueDeliveries
 from txbroker.wire import messages
 from txbroker.wire.queues import PRIORITY
 
+MOST_PASSED = SECOND + 300_000
+"""µs that pass at most between two looks."""
 REFUSALS = {"UnknownQueue", "LimitExceeded", "InvalidSetting", "QueueFull", "DeliveryLost", "QueueInUse"}
 """What a request may be refused for here."""
 
 
 class Held(NamedTuple):
-    """A message that a client has."""
+    """A message that a client has, since a journal time."""
 
     partition: int
     offset: int
+    since: int
 
 
 class Walker:
@@ -77,6 +82,8 @@ class Walk:
         if random.random() < 0.2:
             found["single_active"] = True
         if random.random() < 0.3:
+            found["consumer_timeout"] = random.choice((50_000, SECOND, 2 * SECOND))
+        if random.random() < 0.3:
             self.scene.queue("dead")
             found |= {"dead_letter_exchange": "", "dead_letter_key": "dead"}
         if random.random() < 0.2:
@@ -86,6 +93,7 @@ class Walk:
     # -- steps -------------------------------------------------------------------------------------
 
     def step(self) -> None:
+        self.lose()
         weights = {
             self.publish: 20, self.take: 25, self.acknowledge: 8, self.give_back: 6, self.return_one: 3, self.force: 15,
             self.read: 15, self.flush: 5, self.pass_time: 8, self.leave: 2, self.cancel: 3, self.consume: 2,
@@ -126,14 +134,14 @@ class Walk:
 
     def give_back(self, walker: Walker) -> None:
         if (found := self._held(walker)) is not None:
-            _, (partition, offset) = found
+            _, (partition, offset, _) = found
             is_counted = self.random.random() < 0.3
             encoded = encode_offsets(offsets(offset), offset)
             walker.peer.tell(messages.GiveBack, partition, encoded, offset, is_counted)
 
     def return_one(self, walker: Walker) -> None:
         if (found := self._held(walker)) is not None:
-            _, (partition, offset) = found
+            _, (partition, offset, _) = found
             state = self.room.broker.queues.takes.deliveries.at(partition)
             after = self.random.choice((0, 1000, SECOND))
             retried = (Retried(offset, state.attempts(offset), after, "why", False),)
@@ -189,6 +197,7 @@ class Walk:
 
     def collect(self) -> None:
         """Look at what was told: each request once, each message to one."""
+        self.lose()
         for walker in self.walkers:
             peer = walker.peer
             for answer, data in zip(peer.answers[walker.seen :], peer.data[walker.seen :], strict=True):
@@ -204,12 +213,35 @@ class Walk:
 
     def _given(self, walker: Walker, partition: int, message: frame.Message) -> None:
         value = message.value or b""
+        if "consumer_timeout" in self.settings:
+            walker.held.pop(value, None)  # it was lost, and given anew
+            if message.offset not in self._has(walker, partition):
+                return  # it was lost before it was read
         assert value not in self.acknowledged, f"{value!r} was acknowledged, and comes again"
         assert not any(value in each.held for each in self.walkers), f"two have {value!r}"
-        walker.held[value] = Held(partition, message.offset)
+        walker.held[value] = Held(partition, message.offset, self.room.engine.now())
+
+    def lose(self) -> None:
+        """Forget what clients have lost because they have not acknowledged it in time."""
+        timeout = self.settings.get("consumer_timeout")
+        if timeout is None:
+            return
+        for walker in self.walkers:
+            for value, held in list(walker.held.items()):
+                if held.offset not in self._has(walker, held.partition):
+                    del walker.held[value]
+                elif not walker.asked:  # else it may have been given to the same client anew
+                    age = self.room.engine.now() - held.since
+                    assert age <= timeout + timeout // GENERATIONS + MOST_PASSED, "it is returned in time"
+
+    def _has(self, walker: Walker, partition: int) -> OffsetSet:
+        state = self.room.broker.queues.takes.deliveries.at(partition)
+        return state.delivered.get(walker.peer.session.number, OffsetSet())
 
     def settle(self) -> None:
-        for _ in range(9):
+        rounds = 0
+        while rounds < 9 or (self.room.reads and rounds < 100):
+            rounds += 1
             self.room.engine.sync()
             self.room.read()
             self._pass(2000)

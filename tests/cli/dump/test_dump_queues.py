@@ -82,6 +82,7 @@ def test_a_topic_has_its_queue() -> None:
         "single_active": False,
         "max_priority": 0,
         "max_length_bytes": None,
+        "consumer_timeout": None,
     }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None

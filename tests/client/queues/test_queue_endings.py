@@ -112,6 +112,23 @@ def test_lengths_in_bytes(broker, name):
         broker.declare_queue(other, overflow="reject-publish")
 
 
+def test_what_is_not_acknowledged_in_time_is_somebody_elses(process, broker, name):
+    broker.declare_queue(name, consumer_timeout=0.3)
+    broker.publish("", name, b"x")
+    with broker.queue(name) as queue, txbroker.connect(process.address, timeout=10.0) as other:
+        late = queue.get(5.0)
+        taken = other.queue(name).get(5.0)
+        assert (taken.value, taken.attempts, taken.redelivered) == (b"x", 1, True)
+        with pytest.raises(errors.DeliveryLost):
+            queue.ack(late)
+        tx = broker.transaction()
+        tx.ack(late)
+        with pytest.raises(errors.DeliveryLost):
+            tx.commit()
+        broker.publish("", name, b"y")
+        assert queue.get(5.0).value == b"y", "the connection goes on"
+
+
 def test_a_queue_that_nobody_uses_goes(broker, name):
     broker.declare_queue(name, expires=0.5)
     broker.publish("", name, b"x")
@@ -165,7 +182,8 @@ def test_exchanges_with_an_alternate_and_with_an_end(broker, name):
         ({"overflow": "drop"}, errors.WrongValue), ({"expires": float("nan")}, errors.WrongValue),
         ({"expires": timedelta(days=10_000)}, errors.WrongValue), ({"expires": 0}, errors.InvalidSetting),
         ({"delivery_limit": -1}, errors.WrongValue), ({"max_length_bytes": -1}, errors.WrongValue),
-        ({"max_length_bytes": "1MiB"}, errors.WrongType),
+        ({"max_length_bytes": "1MiB"}, errors.WrongType), ({"consumer_timeout": -1}, errors.WrongValue),
+        ({"consumer_timeout": 0}, errors.InvalidSetting), ({"consumer_timeout": "1s"}, errors.WrongType),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(broker, name, settings, kind):

@@ -102,23 +102,29 @@ class Giving:
             try:
                 data = yield from read(state.store, first, end, max(1, min(found.left, PIECE)))
             except CorruptSegment as error:
-                behind = min(end, max(first, error.last_offset) + 1)
-                self._removals.damaged(state, found.holder, first, behind, error)
+                damaged = min(end, max(first, error.last_offset) + 1)
+                first, behind = state.still_has(found.holder, first, damaged)
+                if first < behind:
+                    self._removals.damaged(state, found.holder, first, behind, error)
                 first = behind
                 continue
             except OffsetOutOfRange as error:  # a repair or a deletion has moved the start
                 first = min(end, max(first + 1, error.start))
                 continue
+            before = first
+            first, behind = state.still_has(found.holder, before, end)  # it may have lost some meanwhile
+            if first != before:
+                continue
             now = self._engine.now() + self._engine.wall_offset
-            expired = expired_run(data, first, end, ttl, now)
+            expired = expired_run(data, first, behind, ttl, now)
             if expired is not None and expired[0] == first:
-                while self._engine.busy:
+                if self._engine.busy:
                     yield Until.IDLE
+                    continue
                 first = self._removals.end_expired(state, found.holder, *expired)
                 yield None
                 continue
-            before = first
-            first = found.add(data, first, end if expired is None else expired[0])
+            first = found.add(data, first, behind if expired is None else expired[0])
             if first == before:
                 break
             if len(data) >= PIECE:

@@ -29,10 +29,12 @@ class _Lease(NamedTuple):
 
 
 class Leases:
-    """All leases. ``random(n)`` returns n unguessable bytes."""
+    """All leases. ``random(n)`` returns n unguessable bytes, ``now()`` is the journal time."""
 
-    def __init__(self, deliveries: Deliveries, random: Callable[[int], bytes]) -> None:
-        self._deliveries, self._random = deliveries, random
+    def __init__(
+        self, deliveries: Deliveries, random: Callable[[int], bytes], now: Callable[[], int]
+    ) -> None:
+        self._deliveries, self._random, self._now = deliveries, random, now
         self._leases: dict[bytes, _Lease] = {}
         self._of_session: dict[int, set[bytes]] = {}
         self.handlers: dict[type[Request], Any] = {TakeOver: self.take_over}
@@ -66,7 +68,12 @@ class Leases:
                 f"the delivery is {found.principal}'s, and {session.principal} shows its lease; nothing was done"
             )
         state = None if found is None else self._deliveries.at(found.partition)
-        if found is None or state is None or not state.hand_over(found.session, session.number, found.offset):
+        is_there = (
+            found is not None
+            and state is not None
+            and state.hand_over(found.session, session.number, found.offset, self._now())
+        )
+        if found is None or state is None or not is_there:
             raise DeliveryLost(
                 "the lease is of no delivery, or of one that has been acknowledged, returned, or taken over since; "
                 "nothing was done. The message may be delivered again: what was done for it must not count"

@@ -17,6 +17,7 @@ from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until, Work
+from txbroker.broker.queues.consumer_timeouts import ConsumerTimeouts
 from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.queue_listing import QueueListing
 from txbroker.broker.queues.settler import Settler
@@ -74,12 +75,14 @@ class Queueing:
         takes: Takes,
         settler: Settler,
         leases: Leases,
+        timeouts: ConsumerTimeouts,
         stepwise: Stepwise,
     ) -> None:
         self._engine, self._fold = engine, fold
         self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
+        self.timeouts = timeouts
         self.leases, self.listing = leases, QueueListing(engine, fold, declarations, takes)
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
@@ -423,4 +426,5 @@ class Queueing:
             "queue_expired": self.takes.removals.expired,
             "queue_dropped": self.takes.removals.dropped,
             "queue_circles": self.circles,
+            "queue_timed_out": self.timeouts.timed_out,
         }

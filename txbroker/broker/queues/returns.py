@@ -72,12 +72,12 @@ class Returns:
                 self._call_later(0.001 if self._engine.busy else 0, self._return_some)
                 return
 
-    def count(self, state: LevelDeliveries, holder: int, some: OffsetSet) -> None:
+    def count(self, state: LevelDeliveries, holder: int, some: OffsetSet, why: str = LOST) -> None:
         """Return these messages of a holder, with an attempt counted for each."""
         if not some:
             return
         offsets = [offset for first, end in some.runs() for offset in range(first, end)]
-        retried = [Retried(offset, state.attempts(offset), 0, LOST) for offset in offsets]
+        retried = [Retried(offset, state.attempts(offset), 0, why) for offset in offsets]
         try:
             settled = self._settler.settle(state, retried=retried)
         except TooManyParked:

@@ -10,6 +10,7 @@ from journal.folds.queues import QueuesFold
 from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.fetches.stepwise_answers import Stepwise
 from txbroker.broker.groups.consumer_groups import Consuming
+from txbroker.broker.queues.consumer_timeouts import ConsumerTimeouts
 from txbroker.broker.queues.consumers import Consumers
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.leases import Leases
@@ -55,8 +56,9 @@ def queueing(
     declarations = Declarations(engine, fold, groups, settings.max_queues, random)
     publishing = Publishing(engine, fold, deliveries)
     publishing.on_unmeasured = removals.measure
-    leases = Leases(deliveries, random)
-    found = Queueing(engine, fold, declarations, publishing, takes, settler, leases, stepwise)
+    leases = Leases(deliveries, random, engine.now)
+    timeouts = ConsumerTimeouts(engine, deliveries, returns)
+    found = Queueing(engine, fold, declarations, publishing, takes, settler, leases, timeouts, stepwise)
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
     return found

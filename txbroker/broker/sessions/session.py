@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
+from journal.offset_set import OffsetSet
 from journal.parties import ANONYMOUS, MAX_CLIENT, Actor, Owner
 from txbroker.broker.sessions.rights import Rights
 from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRefused
@@ -97,12 +98,13 @@ class Session:
     coming until ``hold(False)``; ``throttle(True)`` has nothing read until ``throttle(False)``, for the sake of
     its ``allowance`` (None: its principal has no quotas). ``is_read()`` says whether requests that the peer has sent
     would be read now, ``unsent()`` how many bytes of answers it has not read. ``members`` are the members of groups
-    that were heard of on it last.
+    that were heard of on it last. ``on_late(partition, offsets, timeout)`` is called with deliveries of a queue that it
+    has not acknowledged within its timeout; it returns those that whoever speaks for the session returns by himself.
     """
 
     __slots__ = (
         "_congested", "allowance", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read",
-        "last_serial", "learn", "login", "making", "members", "number", "on_drained", "opened_at", "owner",
+        "last_serial", "learn", "login", "making", "members", "number", "on_drained", "on_late", "opened_at", "owner",
         "parked", "peer", "principal", "producer_owner", "reading", "rights", "secret", "state", "throttle",
         "uncounted",
         "unsent", "valid_until", "wake", "work",
@@ -150,6 +152,7 @@ class Session:
         self.members: dict[Any, None] = {}
         self.reading = False
         self.on_drained: Callable[[Session], None] | None = None
+        self.on_late: Callable[[int, OffsetSet, int], OffsetSet] = _takes_no_notice
         self._congested = False
 
     @property
@@ -188,6 +191,11 @@ class Session:
         """Take an input; return the action for it."""
         self.state, action = TRANSITIONS[self.state, what]
         return action
+
+
+def _takes_no_notice(partition: int, offsets: OffsetSet, timeout: int) -> OffsetSet:  # noqa: ARG001
+    """Let the broker return what is late."""
+    return OffsetSet()
 
 
 def unheard(*_: object) -> None:

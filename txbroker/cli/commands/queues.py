@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+TIMES = "message_ttl", "expires", "consumer_timeout"
+"""The settings of a queue that are times."""
 PREFETCH = 100
 """Most messages that are taken from the broker at a time."""
 
@@ -122,7 +124,7 @@ def show(invocation: Invocation, name: str) -> None:
 def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     """Have a queue of that NAME: it is made if there is none. One with other settings is refused."""
     settings = QueueSettings(**{**given, "overflow": OVERFLOWS[given["overflow"]]})
-    times = {each: given[each] / 1e6 for each in ("message_ttl", "expires") if given[each] is not None}
+    times = {each: given[each] / 1e6 for each in TIMES if given[each] is not None}
     with invocation.connect() as broker:
         broker.declare_queue(name, **{**given, **times})
     known = "; ".join([f"{label}: {text}" for label, text in settings_facts(settings) if text is not None])

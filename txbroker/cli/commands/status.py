@@ -55,6 +55,7 @@ GROUPS: Final = {
         "queue_expired",
         "queue_dropped",
         "queue_circles",
+        "queue_timed_out",
     ),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
     "Storage": (

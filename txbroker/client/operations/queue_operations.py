@@ -62,6 +62,7 @@ class QueueOperations:
         single_active: bool = False,
         max_priority: int = 0,
         max_length_bytes: int | None = None,
+        consumer_timeout: After | None = None,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -73,8 +74,9 @@ class QueueOperations:
         is deleted after its end, so also when the connection is lost. One with ``auto_delete`` is deleted with its last
         consumer, one that is not ``durable`` at the broker's next start. With ``single_active`` one consumer gets all
         messages until it ends, then the next one. Messages have priorities up to ``max_priority`` (0 to 255; each takes
-        a log of its own: up to 10 are enough mostly). Raises DeclaredOtherwise if the queue is there with other
-        settings, InvalidName, LimitExceeded.
+        a log of its own: up to 10 are enough mostly). A message that a consumer has for ``consumer_timeout`` without
+        acknowledging it is taken from it and returned, with an attempt counted. Raises DeclaredOtherwise if the queue
+        is there with other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -90,6 +92,7 @@ class QueueOperations:
             truth("single_active", single_active, NOTHING_CHANGED),
             whole("max_priority", max_priority, NOTHING_CHANGED, least=0, most=MAX_PRIORITY),
             _maybe(_count, "max_length_bytes", max_length_bytes),
+            _maybe(time_span, "consumer_timeout", consumer_timeout),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
