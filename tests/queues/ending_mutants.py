@@ -21,8 +21,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "deliver what has expired",
         _GIVING,
-        "            expired = expired_run(data, first, end, ttl, now)\n",
-        "            expired = None if ttl is None else expired_run(data, first, end, ttl, 0)\n",
+        "            expired = expired_run(data, first, behind, ttl, now)\n",
+        "            expired = None if ttl is None else expired_run(data, first, behind, ttl, 0)\n",
     ),
     Mutant(
         "answer a take with nothing, as all that it was to get has expired",
