@@ -137,3 +137,13 @@ def test_a_channel_with_very_many_late_deliveries_returns_them_all(house, talker
         house.settle()
     assert house.counts("q") == (3000, 0)
     assert is_closed(talker) == [TEXT]
+    assert house.broker.queues.gauges()["queue_timed_out"] == 3000
+
+
+def test_a_connection_that_is_to_be_closed_has_its_late_deliveries_returned(house, talker):
+    talker.publish("q", b"a")
+    talker.get()
+    talker.say(m.BasicQos(1, 0, False))
+    assert [each.method.reply_code for each in talker.told(c.ConnectionClose)] == [Reply.NOT_IMPLEMENTED]
+    house.pass_time(4)
+    assert house.counts("q") == (1, 0)

@@ -76,6 +76,14 @@ def test_what_is_forgotten_takes_no_memory():
     assert found.sum(2 * body_sizes._BLOCK + 5, found.end) == body_sizes._BLOCK - 4
 
 
+def test_sizes_of_what_is_finished_are_forgotten():
+    ready = Ready(0, OffsetSet(), BodySizes())
+    ready.measured([1] * (2 * body_sizes._BLOCK + 5))
+    ready.settled(OffsetSet(), OffsetSet(), 2 * body_sizes._BLOCK + 1)
+    assert list(ready.sizes._blocks) == [2]
+    assert ready.size == 4
+
+
 @given(st.lists(st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=9)), max_size=9), RANGE)
 def test_sizes_in_frames_are_those_of_their_bodies(messages, run):
     frames = bytearray(b"".join(frame.encode(body, 1, key, {"h": body}) for body, key in messages))

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from journal.errors import CorruptSegment
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.records.queue_entries import ExchangeKind, Overflow
 from journal.testing import MemoryFile
 from journal.xid import Xid
@@ -21,6 +23,7 @@ from tests.broker.queues.scene import (
     values_of,
 )
 from tests.support.broker_room import refused
+from tests.support.engine_room import damage
 from txbroker.queues import measurement
 from txbroker.wire import messages
 from txbroker.wire.queues import PRIORITY
@@ -289,6 +292,40 @@ def test_a_queue_that_drops_waits_until_it_knows_how_much_it_has(monkeypatch):
         pass_time(scene, 1000)
         room.read()
     assert (scene.counts()[1], scene.info().ready_bytes) == (2, 30)
+
+
+def test_what_cannot_be_read_for_now_is_measured_later(monkeypatch):
+    scene, room, _ = slow_start(monkeypatch, 30)
+    passes, errors = room.broker.removal_passes, [OSError("no disk")]
+    passes._run_blocking = lambda work, done, failed: failed(errors.pop()) if errors else done(work())
+    scene.publish("q", b"c")
+    pass_time(scene, 1000)
+    assert not errors
+    assert (scene.counts()[1], scene.info().ready_bytes) == (3, None)
+    pass_time(scene, 2 * SECOND)
+    assert (scene.counts()[1], scene.info().ready_bytes) == (2, 21)
+
+
+def test_damaged_messages_have_no_bytes_and_hold_nothing_up(monkeypatch):
+    scene, room, queue = slow_start(monkeypatch, 30)
+    [segment] = room.engine.catalog.stores[queue].segments
+    damage(room.filesystem, segment.path, SEGMENT_HEADER_BYTES + 3)
+
+    def blocking(work: Any, done: Any, failed: Any) -> None:
+        try:
+            found = work()
+        except CorruptSegment as error:
+            failed(error)
+        else:
+            done(found)
+
+    room.broker.removal_passes._run_blocking = blocking
+    scene.publish("q", b"c")
+    pass_time(scene, 1000)
+    assert scene.info().ready_bytes == 1
+    scene.publish("q", b"d" * 30)
+    pass_time(scene, 1000)
+    assert scene.info().ready_bytes == 30, "what cannot be read is dropped as any"
 
 
 def test_many_messages_of_before_a_start_are_measured_in_turns(monkeypatch):

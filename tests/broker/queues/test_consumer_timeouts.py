@@ -14,7 +14,7 @@ from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, framed,
 from tests.support.broker_room import refused
 from txbroker.broker.queues import consumer_timeouts
 from txbroker.queues.delivery_ages import GENERATIONS, DeliveryAges
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level_deliveries import ROLLED_BACK, range_of
 from txbroker.wire import messages
 from txbroker.wire.queues import PRIORITY
 
@@ -242,6 +242,27 @@ def test_a_broker_that_stops_returns_nothing():
     scene.room.broker.answer_waiting()
     pass_time(scene, LATE)
     assert attempts(scene, queue) == {}
+
+
+def test_what_a_prepared_transaction_has_just_given_back_is_not_late_once_more():
+    scene = Scene()
+    queue = timed(scene, b"a")
+    scene.taken(queue)
+    state = scene.room.broker.queues.takes.deliveries.at(queue)
+    state.delivered[ROLLED_BACK] = state.delivered.pop(scene.peer.session.number)
+    assert state.late(scene.room.engine.now() + LATE) == {}, "whoever rolls back returns it"
+
+
+def test_nothing_is_kept_of_what_was_acknowledged():
+    scene = Scene()
+    queue = timed(scene, *[b"x"] * 40)
+    for number in range(30):
+        scene.taken(queue, 1)
+        scene.acknowledge(queue, number)
+        pass_time(scene, SECOND)
+    generations = scene.room.broker.queues.takes.deliveries.at(queue).ages._generations
+    assert len(generations) == 30
+    assert sum(bool(each) for _, each in generations) == 1
 
 
 def test_no_time_is_refused():

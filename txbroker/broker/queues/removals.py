@@ -345,8 +345,6 @@ def excess_of(queue: QueueDeliveries, now: int) -> Excess | None:
     """Return what can be got and is more than a queue should have that drops the oldest; None if nothing is."""
     settings = queue.queue.settings
     count, size = settings.max_length, settings.max_length_bytes
-    if size is not None:
-        queue.release_due(now)
     if not is_too_long(queue):
         return None
     found = Excess(
