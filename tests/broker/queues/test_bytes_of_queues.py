@@ -294,13 +294,16 @@ def test_a_queue_that_drops_waits_until_it_knows_how_much_it_has(monkeypatch):
     assert (scene.counts()[1], scene.info().ready_bytes) == (2, 30)
 
 
-def test_what_cannot_be_read_for_now_is_measured_later(monkeypatch):
+def test_what_cannot_be_read_for_now_stops_nothing_else_and_is_measured_later(monkeypatch):
     scene, room, _ = slow_start(monkeypatch, 30)
-    passes, errors = room.broker.removal_passes, [OSError("no disk")]
-    passes._run_blocking = lambda work, done, failed: failed(errors.pop()) if errors else done(work())
+    passes = room.broker.removal_passes
+    passes._run_blocking = lambda work, done, failed: failed(OSError("no disk"))
+    scene.queue("other", max_length=0)
     scene.publish("q", b"c")
+    scene.publish("other", b"x")
     pass_time(scene, 1000)
-    assert not errors
+    assert scene.counts("other") == (0, 0, 0, 0)
+    passes._run_blocking = lambda work, done, failed: done(work())
     assert (scene.counts()[1], scene.info().ready_bytes) == (3, None)
     pass_time(scene, 2 * SECOND)
     assert (scene.counts()[1], scene.info().ready_bytes) == (2, 21)
