@@ -95,7 +95,8 @@ class BodySizes:
 def sizes_in(data: bytes | memoryview, first: int, end: int) -> Iterator[int]:
     """Yield the sizes of the bodies in frames of a queue's log, of the messages from offset ``first`` to below ``end``.
 
-    A lost message has none, and one that a compaction has removed. Raises :class:`InvalidFrame` at an impossible length.
+    A message that is lost, or was removed by a compaction, has none. Raises :class:`InvalidFrame` at an impossible
+    length.
     """
     position, stop = 0, len(data)
     while position < stop:

@@ -265,3 +265,21 @@ def test_checkpoints_are_made_for_the_removal_of_much_though_nothing_else_happen
     assert before < lsns[-1] <= before + 2
     assert lsns[-3] == lsns[-1], "and no more than that"
     scene.check_sound()
+
+
+def test_a_start_measures_what_lies_beside_gaps():
+    scene = Compacting(max_length_bytes=100_000)
+    scene.fill(60)
+    scene.acknowledge_but(0, 3, 30)
+    scene.compact()
+    scene.checkpoint()
+    scene.restart()
+    assert scene.room.engine.housekeeping.compactor.compacted == 0
+    assert scene.store.is_compacted
+    for _ in range(5):
+        scene.publish("q", b"")
+        for passes in scene.room.broker.passes:
+            passes.wake()
+        scene.room.timers.advance(1)
+        scene.room.engine.sync()
+    assert scene.info().ready_bytes == 3 * len(value(0))
