@@ -15,7 +15,7 @@ from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.store_state import StoreState
 from journal.log.catalog import topic_rows
-from journal.records.queue_entries import QUEUE_GROUP, QUEUE_TOPIC_PREFIX
+from journal.records.queue_entries import QUEUE_GROUP, QUEUE_TOPIC_PREFIX, waiting_queue_of
 from journal.walks.findings import Affected, Finding
 
 
@@ -43,6 +43,10 @@ def _of_topics(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, 
             first, last = queue.partitions[0], queue.partitions[-1]
             said = f"number {first}" if first == last else f"numbers {first} to {last}"
             yield f"queue {queue.name!r} is partition {said}, its topic has {found}", queue.topic
+    for exchange in fold.delayed.values():
+        if waiting_queue_of(exchange.number) not in fold.queues:
+            what = f"exchange {exchange.name!r} lets messages wait, and has no queue for them"
+            yield what, waiting_queue_of(exchange.number)
     for topic in numbers:
         yield f"topic {topic!r} is a queue's by its name, and there is no queue for it", topic
 

@@ -21,7 +21,7 @@ from journal.formats.frame import HEADER, walk
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import segments_of
-from journal.records.record import Due, sends
+from journal.records.record import Due, Published, sends, slices
 from journal.wal.reader import JournalEntry
 from journal.walks.findings import Affected, Finding
 from journal.walks.segment_walk import FrameEntry, walk_segment
@@ -31,7 +31,9 @@ Times = dict[int, list[tuple[Clock, int]]]
 
 
 class Placed(NamedTuple):
-    """What a record has placed: a frame with that checksum, in that partition at that offset."""
+    """What a record has placed: a frame with that checksum, in that partition at that offset. One that went through an
+    exchange has its address as ``partition``, and as ``offset`` how many of its record went before it.
+    """
 
     partition: int
     offset: int
@@ -40,8 +42,12 @@ class Placed(NamedTuple):
 
 
 def placed_by(entry: JournalEntry) -> Iterator[tuple[int, Placed]]:
-    """Yield id and place of each message that a ``Due`` has placed, as far as its frames can be read."""
+    """Yield id and place of each message that was due and placed by a record, as far as its frames can be read."""
     record = entry.record
+    if isinstance(record, Published):
+        if record.ids:
+            yield from _routed_by(record, entry)
+        return
     assert isinstance(record, Due)
     ids = iter(record.ids)
     with suppress(InvalidFrame):
@@ -49,6 +55,17 @@ def placed_by(entry: JournalEntry) -> Iterator[tuple[int, Placed]]:
             for (position, _, _, _), number in zip(walk(frames), ids, strict=False):
                 header = HEADER.unpack_from(frames, position)
                 yield number, Placed(sent.partition, header[2], header[1], entry.lsn)
+
+
+def _routed_by(record: Published, entry: JournalEntry) -> Iterator[tuple[int, Placed]]:
+    ids = enumerate(record.ids)
+    with suppress(InvalidFrame):
+        for _, frames in slices(record, entry.data):
+            for (position, _, _, _), (before, number) in zip(walk(frames), ids, strict=False):
+                yield (
+                    number,
+                    Placed(record.address, before, HEADER.unpack_from(frames, position)[1], entry.lsn),
+                )
 
 
 def check_schedule(
@@ -144,10 +161,13 @@ class _ScheduleCheck:
             return
         checksum = HEADER.unpack_from(envelope.frame)[1]
         if (placed.partition, placed.checksum) != (envelope.partition, checksum):
+            place = f"at offset {placed.offset} of partition number {placed.partition}"
+            if placed.partition < 0:
+                place = f"through the exchange at {placed.partition}, behind {placed.offset} others"
             what = (
-                f"what was placed at offset {placed.offset} of partition number {placed.partition} (checksum "
-                f"{placed.checksum:08x}, LSN {placed.lsn}) is not the message at offset {envelope.offset} of log "
-                f"{index} of the schedule (checksum {checksum:08x}, for partition number {envelope.partition})"
+                f"what was placed {place} (checksum {placed.checksum:08x}, LSN {placed.lsn}) is not the message at "
+                f"offset {envelope.offset} of log {index} of the schedule (checksum {checksum:08x}, for partition "
+                f"number {envelope.partition})"
             )
             affects = Affected(SCHEDULE_TOPIC, index, envelope.offset, envelope.offset)
             yield Finding(self._path, 0, what, affects=affects)

@@ -18,6 +18,7 @@ from journal.interfaces import IFold
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
     QUEUE_TOPIC_PREFIX,
+    WAITING_QUEUE_PREFIX,
     Binding,
     ExchangeKind,
     ExchangeSettings,
@@ -25,6 +26,8 @@ from journal.records.queue_entries import (
     Overflow,
     QueueSettings,
     exchange_of,
+    is_waiting_queue,
+    waiting_queue_of,
 )
 from journal.records.record import (
     Bound,
@@ -83,6 +86,11 @@ class DeclaredQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
         """The numbers of its partitions, in the order of their priorities."""
         return range(self.partition, self.partition + self.settings.max_priority + 1)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether it has what is to wait at an exchange, and is nobody's to see."""
+        return is_waiting_queue(self.name)
+
     def level(self, priority: int) -> int:
         """Return the partition that messages of a priority are in; a higher one than the queue has is its highest."""
         return self.partition + min(priority, self.settings.max_priority)
@@ -135,18 +143,28 @@ class QueuesFold:
         """How many bindings there are."""
         self.refusing = 0
         """How many queues refuse what would be too much for them."""
+        self.delayed: dict[int, Exchange] = {}
+        """The exchanges that let messages wait, by number."""
+        self.ownerless: dict[str, None] = {}
+        """The queues of what is to wait whose exchange is not there (yet, or any more), by name."""
         for number, (name, kind) in enumerate(PREDECLARED.items(), 1):
             self._enter(Exchange(name, number, ExchangeSettings(kind)))
 
     # -- routing -----------------------------------------------------------------------------------
 
-    def route(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> list[int]:
+    def route(
+        self, exchange: Exchange, key: str, headers: Mapping[str, object], waits: bool = False
+    ) -> list[int]:
         """Return the first partitions of the queues that a message with that routing key and these headers goes to,
-        each once, in an order that depends on the bindings alone.
+        each once, in an order that depends on the bindings alone. One that ``waits`` goes no further than to the queue
+        of those that wait, at each delayed exchange that it comes to.
         """
         found: dict[int, None] = {}
         seen, waiting = {exchange.number}, [exchange]
         for each in waiting:
+            if waits and each.settings.delayed:
+                found[self.queues[waiting_queue_of(each.number)].partition] = None
+                continue
             before = each.bindings.looked_at
             for to_exchange, name in self._ways(each, key, headers):
                 if not to_exchange:
@@ -161,10 +179,20 @@ class QueuesFold:
         """Return where an exchange sends such a message; if nowhere, its alternate exchange, if there is one."""
         if exchange.has_no_bindings:
             name = exchange.name + key
-            return [(False, name)] if name in self.queues else []
+            return [(False, name)] if name in self.queues and not is_waiting_queue(name) else []
         found = exchange.bindings.destinations(key, headers)
         alternate = exchange.settings.alternate
         return [(True, alternate)] if not found and alternate in self.exchanges else found
+
+    def waiting_queue(self, exchange: Exchange) -> DeclaredQueue | None:
+        """Return the queue of what is to wait at a delayed exchange; None for others."""
+        return self.queues[waiting_queue_of(exchange.number)] if exchange.settings.delayed else None
+
+    def waited_at(self, queue: DeclaredQueue) -> Exchange | None:
+        """Return the exchange whose messages wait in a queue; None if there is none."""
+        if not is_waiting_queue(queue.name):
+            return None
+        return self.exchanges_by_number.get(int(queue.name.removeprefix(WAITING_QUEUE_PREFIX)))
 
     def leading_to(self, destination: Destination) -> list[Binding]:
         """Return the bindings to a queue (False and its name) or to an exchange (True and its name)."""
@@ -180,7 +208,7 @@ class QueuesFold:
             assert record.base == exchange.taken, (
                 f"it publishes message {record.base} of exchange {exchange.name!r}, {exchange.taken} is the next"
             )
-            exchange.taken += record.count
+            exchange.taken += 0 if record.ids else record.count
             return
         if kind is TopicCreated:
             if record.queue is None:
@@ -218,22 +246,35 @@ class QueuesFold:
         self.by_partition.update(dict.fromkeys(queue.partitions, queue))
         self.refusing += queue.settings.overflow is Overflow.REJECT_PUBLISH
         self._topics[queue.topic] = queue.name
+        if queue.has_waiting and self.waited_at(queue) is None:
+            self.ownerless[queue.name] = None
 
     def _delete(self, name: str) -> None:
         queue = self.queues.pop(name)
+        exchange = self.waited_at(queue)
+        assert exchange is None, (
+            f"queue {name!r} has what waits at exchange {exchange.name!r}, which is there"
+        )
         self.refusing -= queue.settings.overflow is Overflow.REJECT_PUBLISH
         for number in queue.partitions:
             del self.by_partition[number]
+        self.ownerless.pop(name, None)
         self._forget_destination((False, name))
 
     def _declare_exchange(self, record: ExchangeDeclared) -> None:
         assert record.exchange not in self.exchanges, f"exchange {record.exchange!r} was declared twice"
         assert record.number >= self.next_exchange, f"exchange number {record.number} was given a second time"
+        assert not record.settings.delayed or waiting_queue_of(record.number) in self.queues, (
+            f"exchange {record.exchange!r} lets messages wait, and has no queue for them"
+        )
         self._enter(Exchange(record.exchange, record.number, record.settings))
+        self.ownerless.pop(waiting_queue_of(record.number), None)
         self.next_exchange = record.number + 1
 
     def _enter(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = self.exchanges_by_number[exchange.number] = exchange
+        if exchange.settings.delayed:
+            self.delayed[exchange.number] = exchange
 
     def _delete_exchange(self, record: ExchangeDeleted) -> None:
         assert record.exchange not in PREDECLARED, f"exchange {record.exchange!r} is always there"
@@ -242,6 +283,9 @@ class QueuesFold:
             f"exchange {record.exchange!r} has number {exchange.number}, it deletes {record.number}"
         )
         del self.exchanges_by_number[exchange.number]
+        if exchange.settings.delayed:
+            del self.delayed[exchange.number]
+            self.ownerless[waiting_queue_of(exchange.number)] = None
         for binding in exchange.bindings:
             self._forget_way(binding)
             self.bindings -= 1
@@ -331,6 +375,7 @@ class QueuesFold:
             f"there are {len(PREDECLARED)} exchanges from the start on, it has {row.exchanges}"
         )
         self.next_exchange, self.exchanges, self.exchanges_by_number = row.next_exchange, {}, {}
+        self.delayed = {}
 
     def _restore_exchange(self, row: ExchangeRow) -> None:
         number = len(self.exchanges)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from journal.offset_set import OffsetSet
 from journal.records.record import (
     Cancelled,
     Due,
+    Published,
     Scheduled,
     Started,
     TransactionCommitted,
@@ -213,6 +214,7 @@ class ScheduleFold:
     handles: tuple[type, ...] = (
         Started,
         Due,
+        Published,
         Cancelled,
         WallClockTold,
         TransactionPrepared,
@@ -227,7 +229,7 @@ class ScheduleFold:
         """The prepared transaction that takes a message back, by its id."""
         self._held: dict[TransactionNumber, list[Scheduled]] = {}
         self.targets: dict[int, int] = {}
-        """How many messages of the timetables wait for each partition."""
+        """How many messages of the timetables wait for each partition, or exchange by its address."""
         self.elapsed: int | None = None
         """Schedule time at journal time 0; None before the first start."""
         self.wall = 0
@@ -285,6 +287,9 @@ class ScheduleFold:
         elif kind is TransactionRolledBack:
             if self._held:
                 self._release(record)
+        elif kind is Published:
+            if record.ids:
+                self._end(zip(record.ids, repeat(record.address)), record.at)
         elif kind is Due:
             self._end(chain(record.messages(), record.gone), record.at)
         elif kind is Cancelled:
@@ -392,7 +397,7 @@ class ScheduleFold:
             rows.take(LogRow, ScheduleLog.of)
         for _ in range(rows.take(Count)):
             rows.take(HeldRow)
-        rows.take(list[tuple[Count, Count]])
+        rows.take(list[tuple[int, Count]])
         while rows.left:
             rows.take(TimesRow, TimesRow.check)
 

@@ -3,8 +3,10 @@
 An envelope is the frame of one message of the internal topic :data:`SCHEDULE_TOPIC`. Its timestamp is the due time, its
 key says for which partition it is and by which clock it is due, and its value is the frame that the partition gets::
 
-    key = partition number u64 | clock u8
+    key = partition number i64 | clock u8
 
+For a message that is to go through an exchange when it is due, the address of that exchange, which is negative, stands
+where the partition's number does (:func:`journal.records.queue_entries.address_of`, decision 0066).
 The log of an envelope and its offset there are the id of the message.
 """
 
@@ -43,7 +45,7 @@ OFFSET_BITS: Final = 39
 ID_BITS: Final = OFFSET_BITS + _LOG_BITS
 """An id is below ``1 << ID_BITS``: half a million million messages in each log."""
 
-_KEY: Final = Struct(">QB")
+_KEY: Final = Struct(">qB")
 _ID: Final = ID_HEADER.encode()
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -57,7 +59,7 @@ class Clock(enum.IntEnum):
 
 class Envelope(NamedTuple):
     """A scheduled message: ``due`` is µs by its clock, ``frame`` the unstamped frame for ``partition``, ``offset``
-    where it is in its log.
+    where it is in its log. A negative ``partition`` is the address of an exchange.
     """
 
     offset: int

@@ -18,6 +18,11 @@ QUEUE_GROUP: Final = "txbroker.queues"
 """The consumer group that has finished what was acknowledged in all queues."""
 QUEUE_GROUP_ID: Final = b"txbroker.queues."
 
+WAITING_QUEUE_PREFIX: Final = "amq.delayed."
+"""The beginning of the names of the broker's own queues that have what is to wait at exchanges; behind it is the
+exchange's number. No client declares, names or sees one.
+"""
+
 DEFAULT_EXCHANGE: Final = 1
 """The number of the exchange without a name, which sends each message to the queue that its key names."""
 
@@ -35,6 +40,16 @@ def exchange_of(address: int) -> int:
 def is_mandatory(address: int) -> bool:
     """Return whether messages that find no queue are refused, not dropped."""
     return not address & 1
+
+
+def waiting_queue_of(exchange: int) -> str:
+    """Return the name of the queue that has what is to wait at the exchange of that number (decision 0066)."""
+    return f"{WAITING_QUEUE_PREFIX}{exchange}"
+
+
+def is_waiting_queue(name: str) -> bool:
+    """Return whether that is the name of such a queue."""
+    return name.startswith(WAITING_QUEUE_PREFIX)
 
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
@@ -88,7 +103,8 @@ class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How an exchange was declared. One that is ``internal`` takes messages from other exchanges alone.
 
     One with ``auto_delete`` is deleted when its last binding has gone. What has no way is sent to the ``alternate``
-    exchange, if there is one of that name. One that is not ``durable`` is deleted at the broker's next start.
+    exchange, if there is one of that name. One that is not ``durable`` is deleted at the broker's next start. With
+    ``delayed`` a message that is to wait is sent on when its time has come.
     """
 
     kind: ExchangeKind
@@ -96,6 +112,7 @@ class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     auto_delete: bool = False
     alternate: Name | None = None
     durable: bool = True
+    delayed: bool = False
 
 
 class Overflow(Choice):

@@ -15,6 +15,7 @@ from journal.parties import Actor
 from journal.records.queue_entries import Binding, ExchangeSettings, Name
 from journal.records.record_base import Record
 from journal.records.record_parts import Placement, Run
+from journal.records.schedule_records import ScheduledId
 
 ExchangeNumber = Annotated[int, msgspec.Meta(ge=1)]
 """A number that no other exchange ever has."""
@@ -61,7 +62,8 @@ class Published(Record, frozen=True, tag=36):
     They are the ``count`` messages from number ``base`` on of the exchange at that address (:func:`address_of
     <journal.records.queue_entries.address_of>`). The data are their frames, unstamped:
     those of ``runs``, one run after the other; each goes to the log of its partition, and to those of its ``also``.
-    Those of partition 0 go nowhere.
+    Those of partition 0 go nowhere. With ``ids`` these scheduled messages, in the order of the frames, were due: the
+    exchange does not count them, which it did when they came.
     """
 
     address: Annotated[int, msgspec.Meta(le=-2)]
@@ -73,3 +75,4 @@ class Published(Record, frozen=True, tag=36):
     producer_id: int = 0
     epoch: int = 0
     sequence: int = 0
+    ids: list[ScheduledId] = []  # noqa: RUF012  (a struct's)

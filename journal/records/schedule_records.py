@@ -21,8 +21,8 @@ ScheduledId = Annotated[int, msgspec.Meta(ge=0, lt=1 << ID_BITS)]
 """The id of a scheduled message: the number of its log, and its offset there."""
 
 
-Scheduled = tuple[ScheduledId, Count]
-"""A scheduled message, and the number of the partition that it is for."""
+Scheduled = tuple[ScheduledId, int]
+"""A scheduled message, and the number of the partition that it is for, or the address of the exchange."""
 
 
 class TakenBack(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):

@@ -23,6 +23,7 @@ from journal.records.record import (
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,
+    Published,
     RuleSet,
     StreamClaimed,
     StreamReleased,
@@ -131,6 +132,7 @@ class LostSchedule:
     """Gathers what became of scheduled messages behind the cut."""
 
     _due: int = 0
+    _routed: int = 0
     _taken_back: int = 0
     _released: bool = False
 
@@ -139,6 +141,8 @@ class LostSchedule:
         match record:
             case Due():
                 self._due += len(record.ids)
+            case Published():
+                self._routed += len(record.ids)
             case Cancelled():
                 self._taken_back += len(record.messages)
             case TransactionCommitted():
@@ -151,6 +155,9 @@ class LostSchedule:
         if self._due:
             count = count_text(self._due, "scheduled message")
             yield f"that {count} had gone to their partitions: they may be there, and come again"
+        if self._routed:
+            count = count_text(self._routed, "message")
+            yield f"that {count} had waited at exchanges and gone on: they may be in queues, and come again"
         if self._taken_back:
             yield f"that {count_text(self._taken_back, 'scheduled message')} had been taken back: they come"
         if self._released:

@@ -25,7 +25,7 @@ AT_ONCE: Final = 16 << 10
 
 
 class Place(NamedTuple):
-    """Where a message was placed: partition number, offset."""
+    """Where a message was placed: partition number, offset. One that went through an exchange has none."""
 
     partition: int
     offset: int
@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
 class Found(NamedTuple):
     """What is known of a scheduled message. ``envelope`` is what waits, with an empty frame unless that was asked for,
-    ``place`` where it was sent (None: its topic was gone, or it is not known any more), ``holder`` the transaction that
-    holds it.
+    ``place`` where it was sent (None: its topic was gone, it went through an exchange, or it is not known any more),
+    ``holder`` the transaction that holds it.
     """
 
     id: ScheduledId
@@ -56,9 +56,14 @@ def look_up(schedule: Schedule, ids: Sequence[ScheduledId], frame_bytes: int = 0
     found, frames = dict[int, Found](), _Frames(frame_bytes)
     for near in _neighbours(ids):
         yield from _look_up_some(schedule, near, found, frames)
-    sent = {number: each for number, each in found.items() if each.state is State.SENT}
+    sent = {number: each for number, each in found.items() if each.state is State.SENT and _has_place(each)}
     places = (yield from _places(schedule, sent)) if sent else {}
     return [found[each.number]._replace(place=places.get(each.number)) for each in ids]
+
+
+def _has_place(found: Found) -> bool:
+    """Return whether a message that was sent went to a partition: through an exchange one goes to any number."""
+    return found.envelope is not None and found.envelope.partition >= 0
 
 
 class _Frames:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import CorruptSegment, MemoryExhausted
+from journal.errors import CorruptSegment, DiskFull, MemoryExhausted
 from journal.folds.timetable import PIECE, Timetable
 from journal.formats.envelope import (
     DAY,
@@ -31,7 +31,7 @@ from journal.log.message_store import MessageStore
 from journal.log.read_plan import ReadPlan
 from journal.parties import Actor
 from journal.records.record import LogStartMoved, TopicCreated, WallClockTold
-from journal.schedule.placing import MOST, Batch
+from journal.schedule.placing import MOST, Batch, DueBatch, Exchanges, NoExchanges
 from journal.schedule.seeing import PIECE_BYTES, Seeing
 from journal.schedule.steps import Steps, Work, run_all
 from journal.settings import TopicSettings
@@ -57,6 +57,8 @@ LOOKED_AT: Final = 1_024
 LOOK_AGAIN: Final = 1_000_000
 """µs after which a message that was due while a prepared transaction holds it is looked at again."""
 
+_Entry = tuple[int, int, int]
+"""What is due: when, its entry in the timetable, its id."""
 _KEPT: Final = TopicSettings(force_messages=FORCE_MESSAGES, segment_bytes=SEGMENT_BYTES)
 _TOPICS: Final = (
     (SCHEDULE_TOPIC, LOGS, _KEPT),
@@ -86,6 +88,8 @@ class Schedule:
         """Called with the id of a message that is due and cannot be read, and why; it is tried again each minute."""
         self.on_held: Callable[[int], object] = _nothing
         """Called with by how many µs the wall clock has jumped, if what is due by it is held from now on."""
+        self.exchanges: Exchanges = NoExchanges()
+        """Where messages go that are for an exchange."""
         self._seeing = Seeing(self)
         self.bound_for = self._seeing.bound_for
 
@@ -189,34 +193,59 @@ class Schedule:
         """Place some of what is due; return whether that was possible."""
         due = self._due(table, now)
         at_hand = self._at_hand([number for _, _, number in due])
-        batch, count = Batch(self.engine), 0
-        for _, _, number in due:
-            envelope = at_hand.get(number)
-            if envelope is None or not batch.fits(envelope):
-                break
-            batch.add(number, envelope)
-            count += 1
+        looked_at, done = 0, False
         try:
-            if count:
+            batch, placed, later = self._gathered(due, at_hand)
+            looked_at = len(placed) + len(later)
+            if placed:
                 batch.place()
+            done = True
         except MemoryExhausted:
-            count = 0
             self.engine.want_flush()
             return False
+        except DiskFull:
+            return False
         finally:
-            for moment, entry, _ in due[count:]:
+            for moment, entry, _ in due[looked_at:] if done else due:
                 table.add(moment, entry)
-        self._placed(batch, due[:count], now)
-        if due and not count:
+        for _, entry, _ in later:
+            table.add(now + MINUTE, entry)
+        self._placed(batch, placed, now)
+        if due and not looked_at:
             yield from self._fetch(table, due[0][1], now)
             return not (self._is_lost or self.engine.busy or self.engine.full)
         return True
 
-    def _due(self, table: Timetable, now: int) -> list[tuple[int, int, int]]:
-        """Take what is due first out of a timetable, some of it: (when, entry, id). It may be nothing, though more is
-        due: of what was taken back, or is held, a bounded part is passed over.
+    def _gathered(
+        self, due: list[_Entry], at_hand: dict[int, Envelope]
+    ) -> tuple[DueBatch, list[_Entry], list[_Entry]]:
+        """Return a batch of the first of those that are due, which they are, and which of them cannot be placed yet.
+        They all go to partitions, or through the same exchange.
         """
-        found: list[tuple[int, int, int]] = []
+        batch: DueBatch = Batch(self.engine)
+        way, placed, later = 0, list[_Entry](), list[_Entry]()
+        for each in due:
+            envelope = at_hand.get(each[2])
+            if envelope is None:
+                break
+            to = envelope.partition
+            to = to if to < 0 and to in self.exchanges else 0
+            if not placed and to != way:
+                batch, way = self.exchanges.batch(to) if to else Batch(self.engine), to
+            if to != way or not batch.fits(envelope):
+                break
+            (placed if batch.add(each[2], envelope) else later).append(each)
+        return batch, placed, later
+
+    def has(self, partition: int) -> bool:
+        """Return whether there is a partition of that number, or an exchange at that address, as far as is known."""
+        return partition in (self._catalog.stores if partition >= 0 else self.exchanges)
+
+    def _due(self, table: Timetable, now: int) -> list[_Entry]:
+        """Take what is due first out of a timetable, some of it. It may be nothing, though more is due: of what was
+        taken back, or is held, a bounded part is passed over.
+        """
+        found: list[_Entry] = []
         for _ in range(LOOKED_AT):
             if len(found) >= MOST or (first := table.first(now)) is None:
                 break
@@ -229,7 +258,7 @@ class Schedule:
                 found.append((moment, entry, number))
         return found
 
-    def _placed(self, batch: Batch, due: list[tuple[int, int, int]], now: int) -> None:
+    def _placed(self, batch: DueBatch, due: list[_Entry], now: int) -> None:
         self.placed += batch.count
         self.gone += len(batch.gone)
         for moment, _, number in due:

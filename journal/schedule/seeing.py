@@ -40,6 +40,9 @@ class Scheduled(Protocol):
     def now(self, clock: Clock) -> int:
         """Return the time by a clock, in µs."""
 
+    def has(self, partition: int) -> bool:
+        """Return whether there is a partition of that number, or an exchange at that address."""
+
 
 class Seeing:
     """Looks at the logs of a schedule."""
@@ -50,7 +53,7 @@ class Seeing:
         self._again_at = 0
         """When what could not be read of the logs is looked at again."""
         self._dropped: set[int] = set()
-        """Partitions that are gone, whose messages have been dropped."""
+        """Partitions and exchanges that are gone, whose messages have been dropped."""
 
     def see(self) -> Steps:
         """Put the messages that are new in the logs into the timetables."""
@@ -100,8 +103,9 @@ class Seeing:
         return data
 
     def drop_gone(self) -> Steps:
-        """Let messages be over whose partition was deleted, but for those that are held."""
-        gone = self._fold.targets.keys() - self._engine.catalog.stores.keys() - self._dropped
+        """Let messages be over whose partition or exchange was deleted, but for those that are held."""
+        unknown = self._fold.targets.keys() - self._engine.catalog.stores.keys() - self._dropped
+        gone = {each for each in unknown if not self._schedule.has(each)}
         for store in self._schedule.stores if gone else ():
             log, offset = self._fold.logs[store.index], 0
             while True:

@@ -205,7 +205,7 @@ def put(fold: str, place: tuple[int, ...], value: object) -> Callable[[Rows], No
             0,
             "exchange 'fan' (number, settings, messages taken) is (7, ExchangeSettings(kind=<Ex",
         ),
-        ((FAN, 2, 2), True, "auto_delete=True, alternate=None, durable=True), "),
+        ((FAN, 2, 2), True, "auto_delete=True, alternate=None, durable=True, delayed=False), "),
         ((1, 3), 7, "exchange '' (number, settings, messages taken) is (1, "),
         ((A, 3, 0), 3, "queue 'a' (topic, partition, settings) is ('txbroker.queue."),
         ((A, 0), "renamed", "queue 'a' (topic, partition, settings) is not there, by the journal"),

@@ -147,9 +147,9 @@ def test_a_frame_that_is_not_that_of_its_envelope_is_told_with_its_record(
 ) -> None:
     add, first = Batch.add, list[memoryview]()
 
-    def add_the_first_again(batch: Batch, number: int, envelope: Envelope) -> None:
+    def add_the_first_again(batch: Batch, number: int, envelope: Envelope) -> bool:
         first.append(envelope.frame)
-        add(batch, number, envelope._replace(frame=first[0]))
+        return add(batch, number, envelope._replace(frame=first[0]))
 
     monkeypatch.setattr(Batch, "add", add_the_first_again)
     room = ScheduleRoom()

@@ -232,7 +232,35 @@ class TestDeclaring:
         settings = run_json("exchanges", "show", name)["settings"]
         assert settings == {
             "kind": "direct", "internal": False, "auto_delete": True, "alternate": "amq.fanout", "durable": False,
+            "delayed": False,
         }  # fmt: skip
+
+    def test_messages_wait_at_a_delayed_exchange_and_are_taken_back(self, run, run_json, name):
+        run("exchanges", "declare", name, "--kind", "fanout", "--delayed")
+        run("queues", "declare", name)
+        run("queues", "bind", name, name)
+        for after in ("100", "3600000", "7200000"):
+            run("queues", "publish", name, "k", f"after {after}", "--header", f"x-delay={after}")
+        assert run("queues", "get", name, "--ack", "--wait", "10s").stdout.endswith("after 100\n")
+        found = run_json("exchanges", "show", name)
+        assert (found["waiting"], found["settings"]["delayed"]) == (2, True)
+        assert re.search(r"waiting +2", run("exchanges", "show", name).stdout)
+        first, second = run_json("scheduled", "list", "--exchange", name)["messages"]
+        assert (first["exchange"], first["topic"], first["clock"]) == (name, None, "elapsed")
+        listed = run("scheduled", "list", "--exchange", name).stdout
+        assert [line.split()[0:4:3] for line in listed.splitlines()[2:]] == [
+            [first["id"], name],
+            [second["id"], name],
+        ]
+        assert f"exchange {name}" in run("scheduled", "show", first["id"]).stdout
+        run("scheduled", "cancel", first["id"])
+        asked = run("exchanges", "delete", name, stdin="n\n", code=1).stderr
+        assert "with 1 binding, and drop 1 message that waits at it?" in asked
+        run("exchanges", "delete", name, "--yes")
+        assert run("scheduled", "list", "--exchange", name).stdout == (
+            f"No messages are scheduled for exchange {name}.\n"
+        )
+        run("scheduled", "list", "--exchange", name, "--topic", name, code=2)
 
     def test_names_and_settings_that_cannot_be_are_refused(self, run):
         for names in ("queues", "exchanges"):
@@ -316,13 +344,14 @@ class TestDeleting:
 class TestExchanges:
     def test_they_are_listed_with_what_went_through_them(self, run, run_json, queue):
         listed = run("exchanges", "list").stdout.splitlines()
-        assert listed[0].split() == ["exchange", "kind", "published", "bindings", "internal"]
+        assert listed[0].split() == ["exchange", "kind", "published", "waiting", "bindings", "internal"]
         assert listed[2].split()[:2] == ['""', "direct"]
         found = {each["name"]: each for each in run_json("exchanges", "list")["exchanges"]}
         assert found[""]["number"] == 1
         assert found[""]["published"] >= 2
         assert found["amq.topic"]["settings"] == {
             "kind": "topic", "internal": False, "auto_delete": False, "alternate": None, "durable": True,
+            "delayed": False,
         }  # fmt: skip
 
     def test_one_is_shown_with_its_bindings(self, run, run_json, queue):

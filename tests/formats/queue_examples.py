@@ -6,7 +6,7 @@ from journal.records import queue_entries as q
 from txbroker.wire import queues as w
 
 QUEUE = q.Queue("tasks", q.QueueSettings(3, "dead", "key"))
-EXCHANGE = q.ExchangeSettings(q.ExchangeKind.HEADERS, True, True)
+EXCHANGE = q.ExchangeSettings(q.ExchangeKind.HEADERS, True, True, delayed=True)
 BINDING = q.Binding("orders", "a.#", "tasks", True, (("n", -1), ("t", b"text"), ("v", None), ("x", 0.5)))
 REQUESTS = [
     w.DeclareQueue(62, QUEUE.name, QUEUE.settings, True),
@@ -33,5 +33,7 @@ ANSWERS = [
     w.Queues(
         71, [w.QueueInfo("tasks", 1 << 33, QUEUE.settings, 9, 4, 3, 2, 1 << 20, -1, 5, 2)], "tasks", True
     ),
-    w.Exchanges(72, [w.ExchangeInfo("orders", 1 << 33, EXCHANGE, 1 << 40, [BINDING])], "orders", True),
+    w.Exchanges(
+        72, [w.ExchangeInfo("orders", 1 << 33, EXCHANGE, 1 << 40, [BINDING], 1 << 20)], "orders", True
+    ),
 ]

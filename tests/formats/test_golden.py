@@ -59,10 +59,11 @@ SETTLED = [
 ]
 RULES = g.RetryRules(5, 1_000_000, 1 << 33, g.Ending.STOP)
 MOVED = [g.GroupPositions("group", ID, OFFSETS, SETTLED)]
-SCHEDULED = [(id_of(7, 1 << 38), 1), (id_of(0, 3), 2)]
+SCHEDULED = [(id_of(7, 1 << 38), 1), (id_of(0, 3), -(1 << 34) - 1)]
+DUE = [id_of(7, 1 << 38), 0, 1]
 SETTLES = [*MOVED, r.TakenBack(SCHEDULED), Delivered(ID, 1 << 36, 1 << 40)]
 PLACES = [(7, 1 << 38, 0xFFFFFFFF), (0, 3, 1)]
-WAITS = c.ScheduledInfo((7, 1 << 38, 0xFFFFFFFF), "orders", 3, 1, TIME, 57, True, b"m1")
+WAITS = c.ScheduledInfo((7, 1 << 38, 0xFFFFFFFF), "orders", 3, 1, TIME, 57, True, b"m1", "d")
 EPOCH = bytes(range(24))
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
@@ -126,7 +127,7 @@ RECORDS = [
     r.ExchangeDeleted("orders", 1 << 33, 1032, ANN),
     r.Bound(BINDING, 1033, ANN),
     r.Unbound(BINDING, 1034, ANN),
-    r.Published(-(1 << 34), 1 << 40, 3, RUNS, PLACED, 1035, 3, 4, 5),
+    r.Published(-(1 << 34), 1 << 40, 3, RUNS, PLACED, 1035, 3, 4, 5, DUE),
 ]
 CARRYING = r.Messages | r.TransactionAdded | r.Published
 REQUESTS = [
@@ -206,7 +207,7 @@ REQUESTS = [
     c.AskSchedule(57),
     c.CancelScheduled(58, PLACES),
     c.ShowScheduled(59, PLACES, True),
-    c.ListScheduled(60, "orders", (7, 1 << 38), 10),
+    c.ListScheduled(60, "orders", (7, 1 << 38), 10, "orders"),
     c.ReleaseScheduled(61),
     *queue_examples.REQUESTS,
 ]
@@ -270,7 +271,7 @@ ANSWERS = [
     c.Rules(54, [RULE], True, True, False),
     c.AccessChecked(56, True, [RULE]),
     c.ScheduleTold(57, [5, 6, 7, 8, 9, 10, 11, 12], TIME),
-    c.ScheduledStates(58, [c.ScheduledState("sent", 2, TIME, 1, 1 << 40, "1:x:y", 57)], TIME + 1),
+    c.ScheduledStates(58, [c.ScheduledState("sent", 2, TIME, 1, 1 << 40, "1:x:y", 57, "d")], TIME + 1),
     c.ScheduledList(60, [WAITS], TIME, (7, 1 << 38), True, True),
     *queue_examples.ANSWERS,
 ]
@@ -334,12 +335,12 @@ def schedule():
 def queues():
     """A state of queues: an exchange that has taken messages, two queues, and bindings."""
     fold = QueuesFold()
-    fold.apply(1, r.ExchangeDeclared("orders", 1 << 33, EXCHANGE, 1031), b"")
-    for number, name in ((5, "tasks"), (1 << 33, "more")):
+    for number, name in ((5, "tasks"), (1 << 33, "more"), (7, q.waiting_queue_of(1 << 33))):
         made = r.TopicCreated(
             f"txbroker.queue.{number}", number, 1, SETTINGS, 1003, ID, ANN, replace(QUEUE, name=name)
         )
-        fold.apply(2, made, b"")
+        fold.apply(1, made, b"")
+    fold.apply(2, r.ExchangeDeclared("orders", 1 << 33, EXCHANGE, 1031), b"")
     fold.apply(3, r.Bound(replace(BINDING, to_exchange=False), 1033), b"")
     fold.apply(4, r.Bound(q.Binding("amq.topic", "", "orders", True), 1034), b"")
     fold.apply(5, r.Published(-(1 << 34), 0, 3, [], [], 1035), b"")

@@ -64,8 +64,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "forget after a start that messages expire",
         _DELIVERIES,
-        "        return self.has_expiring or self.position < self.redelivered_below\n",
-        "        return self.has_expiring\n",
+        "(self.has_expiring or self.position < self.redelivered_below)\n",
+        "self.has_expiring\n",
     ),
     Mutant(
         "forget that what was prepared before a start may expire",
@@ -234,7 +234,7 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "leave an exchange that is to go when its last queue is deleted",
         _DECLARATIONS,
-        "        self._gone += self._fold.leading_to((False, name))\n",
+        "        self._gone += self._fold.leading_to((False, queue.name))\n",
         "",
     ),
     Mutant(

@@ -323,7 +323,7 @@ MUTANTS: Final = (
     Mutant(
         "not count what an exchange takes",
         _FOLD,
-        "            exchange.taken += record.count\n",
+        "            exchange.taken += 0 if record.ids else record.count\n",
         "            pass\n",
     ),
     # -- where a record places messages

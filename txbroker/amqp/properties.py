@@ -90,6 +90,19 @@ def headers_of(properties: bytes, spans: Spans) -> Table:
     return decode_table(properties[begin:end])[0]
 
 
+def header_kind(properties: bytes, spans: Spans, name: str) -> str:
+    """Return the letter of the type that a header's value has; "" if there is no such header.
+
+    The headers must have been decoded before.
+    """
+    begin, end = spans.get(HEADERS, (0, 0))
+    wanted, kind = short_text(name), ""
+    for field in _other_fields(properties[begin + 4 : end], set()):
+        if field.startswith(wanted):
+            kind = chr(field[len(wanted)])
+    return kind
+
+
 def replaced(properties: bytes, spans: Spans, given: Mapping[int, bytes | None]) -> bytes:
     """Return properties with some of them as given, encoded; None takes one away."""
     flags, pieces = 0, list[bytes]()

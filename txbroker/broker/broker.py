@@ -39,7 +39,7 @@ from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.passes import passes_of
-from txbroker.broker.queues.wiring import queueing, tell_of
+from txbroker.broker.queues.wiring import delaying, queueing, tell_of
 from txbroker.broker.request_times import Timing
 from txbroker.broker.schedule.scheduling import Scheduling
 from txbroker.broker.sends.sends import Sending
@@ -185,16 +185,9 @@ class Broker:
         self.policy: Policy = self.access_policy
         ends = Ends(self._supersede, self._end, self._finish, self._send_away)
         self.greeting, self.quotas, self.entrance, self.access_admin = letting_in(
-            self,
-            engine,
-            self.access,
-            _fold(engine, IdentityFold),
-            self.access_policy,
-            logins,
-            ends,
-            call_later,
+            self, engine, self.access, _fold(engine, IdentityFold), self.access_policy, logins, ends, call_later,
             random,
-        )
+        )  # fmt: skip
         self.session_list = SessionList(engine, sessions, self._send_away)
 
     def _schedule_and_queue(
@@ -209,13 +202,19 @@ class Broker:
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         schedule = self.scheduling.schedule
         schedule.on_placed, timeouts.session_of = self.latencies.placed, self.sessions.get
-        self.schedule_passes, self.removal_passes, timeout_passes = self.passes = passes_of(
-            {"placing what is due": schedule, "ending messages of queues": removals, "returning late ones": timeouts},
+        self.delaying = delaying(
+            self.engine, self.settings, self.queues, self.scheduling, self.consuming, self.transacting.new_session,
+        )  # fmt: skip
+        self.schedule_passes, self.removal_passes, timeout_passes, delay_passes = self.passes = passes_of(
+            {
+                "placing what is due": schedule, "ending messages of queues": removals,
+                "returning late ones": timeouts, "scheduling what came to delayed exchanges": self.delaying,
+            },
             self.engine, run_blocking, call_later, self._failed,
         )  # fmt: skip
         """What the broker does by itself; it is to be woken at the start, and stopped."""
         removals.wake, removals.remind = self.removal_passes.wake, self.removal_passes.remind
-        timeouts.remind = timeout_passes.remind
+        timeouts.remind, self.delaying.wake = timeout_passes.remind, delay_passes.wake
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -467,6 +466,7 @@ class Broker:
         self.fetching.published(stores)
         if internal := [store for store in stores if store.internal]:
             self.queues.takes.published(internal)
+            self.delaying.published(internal)
             if any(store.topic == SCHEDULE_TOPIC for store in internal):
                 self.schedule_passes.wake()
 

@@ -19,6 +19,7 @@ from journal.records.queue_entries import (
 from txbroker.amqp.fields import Table, Value
 from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.inequivalence import DELAYED, DELAYED_KIND
 from txbroker.queues.compared_headers import compared
 
 _KINDS: Final = {kind.word: kind for kind in ExchangeKind if kind is not ExchangeKind.DEFAULT}
@@ -60,16 +61,25 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
 
 
 def exchange_settings(declare: ExchangeDeclare) -> ExchangeSettings:
-    """Return the settings that a declaration asks for; raises AmqpError: COMMAND_INVALID for an unknown kind."""
-    kind = _KINDS.get(declare.kind)
+    """Return the settings that a declaration asks for; raises AmqpError: COMMAND_INVALID for an unknown kind,
+    PRECONDITION_FAILED for a delayed exchange that says no other kind.
+    """
+    said, delayed = declare.kind, declare.kind == DELAYED
+    if delayed:
+        given = declare.arguments.get(DELAYED_KIND)
+        if not isinstance(given, str) or given == DELAYED:
+            raise _invalid(DELAYED_KIND, given, "the type that the exchange has beside its delays")
+        said = given
+    kind = _KINDS.get(said)
     if kind is None:
-        raise AmqpError(Reply.COMMAND_INVALID, f"unknown exchange type '{declare.kind}'; nothing has changed")
+        raise AmqpError(Reply.COMMAND_INVALID, f"unknown exchange type '{said}'; nothing has changed")
     return ExchangeSettings(
         kind,
         declare.internal,
         declare.auto_delete,
         _text(declare.arguments, "alternate-exchange"),
         declare.durable,
+        delayed,
     )
 
 

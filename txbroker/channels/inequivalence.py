@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,12 +10,17 @@ import msgspec
 from journal.records.queue_entries import Choice, ExchangeSettings, QueueSettings
 from txbroker.amqp.reply_codes import AmqpError, Reply
 
+DELAYED: Final = "x-delayed-message"
+"""The type of exchange of RabbitMQ's delayed-message-exchange plugin,"""
+DELAYED_KIND: Final = "x-delayed-type"
+"""and the argument that says by which other type it routes."""
 _MILLISECOND: Final = 1_000
 _ARGUMENTS: Final = {
     "durable": "durable",
     "auto_delete": "auto_delete",
     "exclusive": "exclusive",
     "internal": "internal",
+    "delayed": "type",
     "kind": "type",
     "alternate": "alternate-exchange",
     "message_ttl": "x-message-ttl",
@@ -51,10 +57,12 @@ def check_equivalent(
         )
     for field, argument in _ARGUMENTS.items():
         if field in has and has[field] != wants[field]:
+            if field == "kind" and has["delayed"]:
+                argument = DELAYED_KIND
             raise AmqpError(
                 Reply.PRECONDITION_FAILED,
-                f"inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received "
-                f"{_said(field, wants[field])} but current is {_said(field, has[field])}",
+                f"inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received {_said(field, wants)} but "
+                f"current is {_said(field, has)}",
             )
 
 
@@ -71,7 +79,10 @@ def told_arguments(settings: QueueSettings) -> dict[str, str | int | bool]:
     return found
 
 
-def _said(field: str, value: object) -> str:
+def _said(field: str, settings: Mapping[str, object]) -> str:
+    value = settings[field]
+    if field == "delayed":
+        return f"'{DELAYED}'" if value else _said("kind", settings)
     if value is None or (field == "max_priority" and not value):
         return "none"
     if isinstance(value, bool):

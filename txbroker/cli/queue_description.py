@@ -15,7 +15,7 @@ from txbroker.wire.messages import ExchangeInfo, QueueInfo
 QUEUE_COLUMNS: Final = (
     "queue", "messages", "ready", "unacked", "held", "oldest", "consumers", "waiting", "bytes",
 )  # fmt: skip
-EXCHANGE_COLUMNS: Final = ("exchange", "kind", "published", "bindings", "internal")
+EXCHANGE_COLUMNS: Final = ("exchange", "kind", "published", "waiting", "bindings", "internal")
 UNBOUND: Final = (
     "No binding leads to it: it gets what is sent to the exchange without a name, with its name as key."
 )
@@ -129,6 +129,7 @@ def exchange_row(exchange: ExchangeInfo) -> tuple[object, ...]:
         exchange_text(exchange.name),
         exchange.settings.kind.word,
         exchange.taken,
+        exchange.waiting if exchange.settings.delayed else None,
         len(exchange.bindings),
         exchange.settings.internal,
     )
@@ -141,6 +142,8 @@ def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
             ("exchange", exchange_text(exchange.name)),
             ("kind", exchange.settings.kind.word),
             ("published", exchange.taken),
+            ("delayed", "by what the header x-delay says" if exchange.settings.delayed else None),
+            ("waiting", exchange.waiting if exchange.settings.delayed else None),
             ("internal", exchange.settings.internal),
             ("auto-delete", exchange.settings.auto_delete),
             ("durable", exchange.settings.durable),
@@ -161,16 +164,20 @@ def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
         "auto_delete": settings.auto_delete,
         "alternate": settings.alternate,
         "durable": settings.durable,
+        "delayed": settings.delayed,
     }
 
 
 def exchange_json(exchange: ExchangeInfo) -> dict[str, object]:
-    """Return an exchange in JSON; ``published`` is how many messages were sent to it without a transaction."""
+    """Return an exchange in JSON; ``published`` is how many messages were sent to it without a transaction, ``waiting``
+    how many wait at it for their time.
+    """
     return {
         "name": exchange.name,
         "number": exchange.number,
         "settings": exchange_settings_json(exchange.settings),
         "published": exchange.taken,
+        "waiting": exchange.waiting,
         "bindings": [binding_json(each) for each in exchange.bindings],
     }
 

@@ -30,9 +30,10 @@ from journal.parties import Owner
 from journal.random_id import ID_BYTES
 from journal.records.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.settings import TopicSettings
-from journal.transaction_states import CLIENT, TransactionNumber
+from journal.transaction_states import CLIENT
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
+from txbroker.groups.own_numbers import OwnNumbers
 from txbroker.groups.retries import has_target, is_queue, target_of
 from txbroker.queues import further_keys
 from txbroker.queues.deaths import CAUSES, header_of, with_death
@@ -94,9 +95,8 @@ class DeadLetters:
         self._groups = groups
         self._recorded = recorded
         self._run_blocking = run_blocking
-        self._new_session = new_session
         self._random = random
-        self._number = TransactionNumber(0, 0)
+        self._numbers = OwnNumbers(engine, new_session)
         self._next: dict[Letter, None] = {}
         self._reading = self._is_busy = False
         self.on_topic: Callable[[str], object] | None = None
@@ -273,12 +273,12 @@ class DeadLetters:
             runs: Sequence[UnsentRun] = self.queue_runs(letter.partition, framed)
         else:
             runs = [(self._target(store, group), 1, framed, ())]
-        number = self._new_number()
+        number = self._numbers.following()
         unsent = Unsent(runs, positions)
         self._engine.transactions.commit(
             number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER
         )
-        self._number = number
+        self._numbers.used(number)
 
     def _target(self, store: MessageStore, group: Group) -> int:
         """Return the number of the partition that takes the messages of a partition; its topic is made if need be.
@@ -297,13 +297,6 @@ class DeadLetters:
                 self.on_topic(name)
         taking = catalog.topics[name].partitions
         return taking[store.index % len(taking)].number
-
-    def _new_number(self) -> TransactionNumber:
-        """Return the number of the next transaction, of the session of the last one while its outcomes are kept."""
-        session, serial = self._number
-        if not session or session < self._engine.transactions.outcomes.session_mark:
-            session, serial = self._new_session(), 0
-        return TransactionNumber(session, serial + 1)
 
 
 def _no_queues(partition: int, framed: bytes) -> Sequence[UnsentRun]:

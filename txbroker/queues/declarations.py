@@ -25,6 +25,7 @@ from journal.records.queue_entries import (
     ExchangeSettings,
     Queue,
     QueueSettings,
+    waiting_queue_of,
 )
 from journal.records.record import (
     Bound,
@@ -75,7 +76,8 @@ class Declarations:
         max_queues: int,
         random: Callable[[int], bytes],
     ) -> None:
-        self._engine, self._fold, self._groups = engine, fold, groups
+        self._engine, self._groups = engine, groups
+        self.fold = self._fold = fold
         self._max_queues = max_queues
         self._random = random
         self._gone: deque[Binding] = deque()
@@ -85,7 +87,7 @@ class Declarations:
 
     def queue(self, name: str) -> DeclaredQueue:
         """Return a queue; raises :class:`UnknownQueue`."""
-        found = self._fold.queues.get(name)
+        found = self.known_queue(name)
         if found is None:
             raise UnknownQueue(f"there is no queue {name!r}; nothing has changed. Declare it first")
         return found
@@ -98,8 +100,9 @@ class Declarations:
         return found
 
     def known_queue(self, name: str) -> DeclaredQueue | None:
-        """Return a queue, if it is there."""
-        return self._fold.queues.get(name)
+        """Return a queue, if it is there and no exchange's."""
+        found = self._fold.queues.get(name)
+        return None if found is None or found.has_waiting else found
 
     def known_exchange(self, name: str) -> Exchange | None:
         """Return an exchange, if it is there."""
@@ -117,44 +120,49 @@ class Declarations:
 
         Raises InvalidName, LimitExceeded, and :class:`DeclaredOtherwise` if there is one with other settings.
         """
-        known = self._fold.queues.get(name)
+        known = self.known_queue(name)
         if known is not None:
             _check_same(f"queue {name!r}", known.settings, settings)
             return known
         _check_new_name("queue", name)
         _check_settings(name, settings)
+        self._check_room(settings)
+        self._make_queue(name, settings, by)
+        return self._fold.queues[name]
+
+    def _check_room(self, settings: QueueSettings) -> None:
         there, levels = len(self._fold.by_partition), settings.max_priority + 1
         if there + levels > self._max_queues:
             raise LimitExceeded(
                 f"there are {len(self._fold.queues)} queues, which count as {there}, each priority as one, and this "
                 f"one as {levels}; the limit is {self._max_queues} (max_queues); nothing has changed. Delete one"
             )
-        number = self._engine.catalog.next_partition
+
+    def _make_queue(self, name: str, settings: QueueSettings, by: Actor | None) -> None:
+        number, levels = self._engine.catalog.next_partition, settings.max_priority + 1
         topic = f"{QUEUE_TOPIC_PREFIX}{number}"
         made = Queue(name, settings)
         self._engine.accept(
             TopicCreated(topic, number, levels, _LOG, self._engine.now(), self._random(ID_BYTES), by, made)
         )
-        return self._fold.queues[name]
 
-    def delete_queue(self, name: str, by: Actor | None) -> int:
+    def delete_queue(self, queue: DeclaredQueue, by: Actor | None) -> int:
         """Delete a queue with its messages; return how many could be got or were not acknowledged.
 
-        Raises :class:`UnknownQueue`, and :class:`QueueInUse` while an undecided transaction needs it.
+        Raises :class:`QueueInUse` while an undecided transaction needs it.
         """
-        queue = self.queue(name)
         group, left = self._groups.find(QUEUE_GROUP), 0
         for number in queue.partitions:
-            self._check_free(queue, number)
+            self._check_free(f"queue {queue.name!r}", number)
             position, kept = group.position(number) or 0, group.settlements.get(number)
             left += self._engine.catalog.stores[number].end_offset - position
             left -= len(kept.finished) if kept is not None else 0
-        self._gone += self._fold.leading_to((False, name))
+        self._gone += self._fold.leading_to((False, queue.name))
         self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
         self.end_unbound(by)
         return left
 
-    def _check_free(self, queue: DeclaredQueue, number: int) -> None:
+    def _check_free(self, which: str, number: int) -> None:
         transactions = self._engine.transactions
         holder = transactions.holds_partition(number)
         what = "has messages for it"
@@ -165,14 +173,18 @@ class Declarations:
             xid = transactions.live[holder].xid
             named = f"{holder} (xid {xid})" if xid is not None else str(holder)
             raise QueueInUse(
-                f"the undecided transaction {named} {what}: queue {queue.name!r} cannot be deleted; nothing has "
-                "changed. Commit it or roll it back first"
+                f"the undecided transaction {named} {what}: {which} cannot be deleted; nothing has changed. Commit it "
+                "or roll it back first"
             )
 
     # -- exchanges ---------------------------------------------------------------------------------
 
     def declare_exchange(self, name: str, settings: ExchangeSettings, by: Actor | None) -> Exchange:
-        """Return an exchange of that name, made if there is none; raises as :meth:`declare_queue`."""
+        """Return an exchange of that name, made if there is none; raises as :meth:`declare_queue`.
+
+        Of a delayed one the queue of what is to wait is made before it. If the broker dies in between, the next start
+        deletes that.
+        """
         known = self._fold.exchanges.get(name)
         if known is not None:
             _check_same(f"exchange {name!r}", known.settings, settings)
@@ -183,18 +195,25 @@ class Declarations:
                 f"there are {len(self._fold.exchanges)} exchanges, the limit is {self._max_queues} (max_queues); "
                 "nothing has changed. Delete one"
             )
-        self._engine.accept(
-            ExchangeDeclared(name, self._fold.next_exchange, settings, self._engine.now(), by)
-        )
+        number = self._fold.next_exchange
+        if settings.delayed:
+            self._check_room(QueueSettings())
+            self._make_queue(waiting_queue_of(number), QueueSettings(), None)
+        self._engine.accept(ExchangeDeclared(name, number, settings, self._engine.now(), by))
         return self._fold.exchanges[name]
 
     def delete_exchange(self, name: str, by: Actor | None) -> None:
-        """Delete an exchange and its bindings. Raises :class:`UnknownExchange`, and InvalidSetting for one that is
-        always there.
+        """Delete an exchange and its bindings. Raises :class:`UnknownExchange`, InvalidSetting for one that is always
+        there, and :class:`QueueInUse` if messages of an undecided transaction are to wait at it.
+
+        The queue of what is to wait stays, and is to be deleted then: it is among the ``ownerless`` ones of the fold.
         """
         exchange = self.exchange(name)
         if name in PREDECLARED or exchange.has_no_bindings:
             raise InvalidSetting(f"exchange {name!r} is always there; nothing has changed")
+        if exchange.settings.delayed:
+            waiting = self._fold.queues[waiting_queue_of(exchange.number)]
+            self._check_free(f"exchange {name!r}", waiting.partition)
         self._end_exchange(exchange, by)
         self.end_unbound(by)
 

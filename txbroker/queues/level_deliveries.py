@@ -184,8 +184,8 @@ class LevelDeliveries:
 
     @property
     def may_have_expiring(self) -> bool:
-        """Whether there may be messages that expire by themselves."""
-        return self.has_expiring or self.position < self.redelivered_below
+        """Whether there may be messages that expire by themselves. None does that is to wait at an exchange."""
+        return not self.queue.has_waiting and (self.has_expiring or self.position < self.redelivered_below)
 
     @property
     def unacknowledged(self) -> int:

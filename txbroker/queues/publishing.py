@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from journal.constants import MIB
 from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
 from journal.formats.frame import HEADER, HEADER_BYTES, UNDECODABLE, WRAPPER, unpack_attribute, walk
+from journal.message_headers import Headers
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,
@@ -29,6 +30,7 @@ from txbroker.errors import (
 )
 from txbroker.queues.body_sizes import body_bytes
 from txbroker.queues.compared_headers import compared_headers
+from txbroker.queues.delays import check_size, delay_of, may_wait
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
 from txbroker.queues.further_keys import further_keys
@@ -49,10 +51,14 @@ MAX_COPIED: Final = 256 * MIB
 class Ways:
     """What a request's messages may go to, and cost on the way: one for all parts of a request."""
 
-    __slots__ = ("added", "added_size", "bytes", "places", "ready", "ready_size", "steps")
+    __slots__ = (
+        "added", "added_size", "bytes", "delayed", "places", "ready", "ready_size", "steps", "waits",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.places = self.bytes = self.steps = 0
+        self.waits = self.delayed = 0
+        """At how many delayed exchanges the message that is looked at waits, and all before it do."""
         self.added: dict[int, int] = {}
         """How many messages it brings to queues that refuse what is too much, by partition."""
         self.ready: dict[int, int] = {}
@@ -71,6 +77,8 @@ class Publishing:
         """Called with a priority of a queue of which messages are not measured whose size must be known."""
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
+        self.judge_delayed: Callable[[int, int], object] = unheard
+        """Raises LimitExceeded if no more messages may wait at delayed exchanges than so many, with so many bytes."""
 
     def exchange_at(self, address: int) -> Exchange:
         """Return the exchange at an address; raises UnknownExchange."""
@@ -101,7 +109,7 @@ class Publishing:
             )
         found: list[UnsentRun] = []
         spent = Ways() if ways is None else ways
-        begin = count = further = 0
+        begin = count = further = delayed = 0
         known, targets, steps = None, list[int](), self._fold.steps - spent.steps
         for position, length, _, messages in walk(view):
             attribute = _attribute(view, position, messages)
@@ -114,21 +122,30 @@ class Publishing:
                 targets = to
                 spent.places += len(targets)
             count += 1
+            if spent.waits:
+                check_size(attribute, length)
+                spent.delayed += spent.waits
+                delayed += length * spent.waits
             spent.bytes += length * len(targets)
             further += length * max(0, len(targets) - 1)
             spent.steps = self._fold.steps - steps
             _check(spent)
         if count:
             found.append(_run(targets, count, view[begin:]))
+        if delayed:
+            self.judge_delayed(spent.delayed, delayed)
         if not is_ours:
             self.check_lengths(found, spent)
+        self._reserve(further)
+        return found
+
+    def _reserve(self, further: int) -> None:
         if further and not self._engine.housekeeping.reserve_space(further):
             raise DiskFull(
                 f"the messages go to several queues, and would take {further} bytes in those behind the first; free "
                 "space on the broker's disk would come below the low-water mark; nothing has changed. Reading, "
                 "deleting, commit and rollback work: make room, or acknowledge what there is, then try again"
             )
-        return found
 
     def _targets(
         self, exchange: Exchange, attribute: bytes, mandatory: bool, spent: Ways, steps: int
@@ -136,18 +153,21 @@ class Publishing:
         """Return where a message goes. Each of its keys is another look at the bindings: ``spent`` counts the steps of
         the fold from ``steps`` on.
         """
-        keys, headers, priority, expires = _read(attribute)
-        found, over = self._fold.route(exchange, keys[0], headers), self._deliveries.over
+        fold = self._fold
+        keys, headers, priority, expires, may_delay = _read(attribute)
+        waits = bool(may_delay and fold.delayed) and delay_of(may_delay) > 0
+        found, over = fold.route(exchange, keys[0], headers, waits), self._deliveries.over
         for each in keys[1:]:
-            spent.steps = self._fold.steps - steps
+            spent.steps = fold.steps - steps
             _check(spent)
-            found = list(dict.fromkeys([*found, *self._fold.route(exchange, each, headers)]))
+            found = list(dict.fromkeys([*found, *fold.route(exchange, each, headers, waits)]))
         if over:
             found = [each for each in found if each not in over]
+        spent.waits = sum(fold.by_partition[each].has_waiting for each in found) if waits else 0
         if not found and mandatory:
             raise _unroutable(exchange, keys[0])
         if priority:
-            found = [self._fold.by_partition[each].level(priority) for each in found]
+            found = [fold.by_partition[each].level(priority) for each in found]
         if expires:
             for partition in found:
                 if (state := self._deliveries.at(partition)) is not None:
@@ -215,25 +235,45 @@ class Publishing:
 
         Raises as :meth:`routed`, and ``MemoryExhausted``, before anything has changed.
         """
-        engine = self._engine
         unsent = Unsent(self.routed(address, frames))
-        exchange = self._fold.exchanges_by_number[exchange_of(address)]
-        base, runs, start = exchange.taken, list[Run](), 0
+        if not producer_id and not any(partition for partition, *_ in unsent.runs):
+            self.unrouted += count
+            return self._fold.exchanges_by_number[exchange_of(address)].taken  # and nobody could repeat it
+        return self._accept(address, unsent, frames, (producer_id, epoch, sequence), [])
+
+    def publish_due(self, address: int, unsent: Unsent, ids: list[int]) -> None:
+        """Put messages into the queues that they go to, because they were due: those of the schedule with these ids.
+
+        Raises ``MemoryExhausted`` before anything has changed.
+        """
+        self._accept(address, unsent, unsent.joined(), (0, 0, 0), ids)
+
+    def _accept(
+        self,
+        address: int,
+        unsent: Unsent,
+        frames: bytes | memoryview,
+        producer: tuple[int, int, int],
+        ids: list[int],
+    ) -> int:
+        engine, exchange = self._engine, self._fold.exchanges_by_number[exchange_of(address)]
+        base, runs, start, unrouted = exchange.taken, list[Run](), 0, 0
         for partition, messages, piece, also in unsent.runs:
             runs.append(Run(partition, messages, start, 0, list(also)))
             start += len(piece)
-            self.unrouted += 0 if partition else messages
+            unrouted += 0 if partition else messages
         counts, stores = unsent.counts({}), engine.catalog.stores
-        if not counts and not producer_id:
-            return base  # it found no queue, and nobody could repeat it
         if len(runs) <= MOST_RUNS and not engine.transactions.table.application.is_sliced(runs, len(frames)):
             engine.catalog.make_room_for(unsent.sizes())
         placements = [Placement(number, stores[number].end_offset, some) for number, some in counts.items()]
-        at = engine.now()
-        engine.accept(
-            Published(address, base, count, runs, placements, at, producer_id, epoch, sequence), bytes(frames)
-        )
+        at, count = engine.now(), unsent.messages
+        engine.accept(Published(address, base, count, runs, placements, at, *producer, ids), bytes(frames))
+        self.unrouted += unrouted
         return base
+
+
+def unheard(*_: object) -> None:
+    """Judge nothing: nobody lets messages wait."""
 
 
 def _run(targets: list[int], count: int, frames: memoryview) -> UnsentRun:
@@ -260,10 +300,12 @@ def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
     return bytes(frames[begin : begin + header[7]])
 
 
-def _read(data: bytes) -> tuple[Sequence[str], Mapping[str, object], int, bool]:
-    """Return the routing keys, headers, the priority, and whether a message expires by itself."""
+def _read(data: bytes) -> tuple[Sequence[str], Mapping[str, object], int, bool, Headers]:
+    """Return the routing keys, headers, the priority, whether a message expires by itself, and the headers again if it
+    may have to wait.
+    """
     if not data:
-        return ("",), {}, 0, False
+        return ("",), {}, 0, False, ()
     try:
         attribute = unpack_attribute(data)
         key = (attribute.key or b"").decode()
@@ -276,7 +318,8 @@ def _read(data: bytes) -> tuple[Sequence[str], Mapping[str, object], int, bool]:
     headers = attribute.headers
     further = further_keys(headers)
     keys = (key, *further.told, *further.hidden)
-    return keys, compared_headers(headers), priority_of(headers), expiration_of(headers) is not None
+    delays = headers if may_wait(data) else ()
+    return keys, compared_headers(headers), priority_of(headers), expiration_of(headers) is not None, delays
 
 
 def _unroutable(exchange: Exchange, key: str) -> Unroutable:

@@ -30,6 +30,10 @@ latest first.
 
 Causes are "rejected", "delivery_limit", "expired" and "maxlen"; ``first`` is when it died so first, in µs since 1970.
 """
+DELAY: Final = "x-delay"
+"""The header of a message that says how long it waits at a delayed exchange: ms, as decimal digits. Behind that it says
+the same with a minus in front.
+"""
 EXCHANGE: Final = "txbroker.exchange"
 """The header of a message that came over AMQP through an exchange with a name: that name."""
 AMQP_PROPERTIES: Final = "txbroker.amqp"
@@ -264,7 +268,7 @@ class Queues(Answer, frozen=True, tag=107):
 
 class ExchangeInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An exchange, and how many messages were sent to it without a transaction. ``bindings`` are empty unless they were
-    asked for.
+    asked for. So many messages are ``waiting`` at it for their time.
     """
 
     name: str
@@ -272,6 +276,7 @@ class ExchangeInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     settings: ExchangeSettings
     taken: int
     bindings: list[Binding] = []
+    waiting: int = 0
 
 
 class Exchanges(Answer, frozen=True, tag=108):

@@ -45,7 +45,7 @@ class ShowScheduled(Request, frozen=True, tag=59):
 
 
 class ListScheduled(Request, frozen=True, tag=60):
-    """List messages that wait, of one topic or of all (""). Answered by :class:`ScheduledList`.
+    """List messages that wait, of one topic, of one exchange, or of all (both ""). Answered by :class:`ScheduledList`.
 
     They come in the order of their logs, and there in that of their sends, behind ``after``, the log and offset up to
     which an answer has come; ``limit`` is 1,000 at most. An answer looks at a part of the logs: ask again until it has
@@ -55,6 +55,7 @@ class ListScheduled(Request, frozen=True, tag=60):
     topic: str = ""
     after: tuple[int, int] = (0, -1)
     limit: int = 1000
+    exchange: str = ""
 
 
 class ReleaseScheduled(Request, frozen=True, tag=61):
@@ -76,7 +77,8 @@ class ScheduledState(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     ``clock`` (1: schedule time, 2: the wall clock) and ``due`` are known of all but the last two. ``partition`` is the
     number of the partition that it is for; if it was sent and its place is known, it is at ``offset`` there, else that
-    is -1. ``size`` is how many bytes of data are its frame.
+    is -1. ``size`` is how many bytes of data are its frame. One that is to go through an exchange has that one's
+    address as ``partition``, and its name as ``exchange``, "" if it is gone.
     """
 
     state: str
@@ -86,6 +88,7 @@ class ScheduledState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     offset: int = -1
     holder: str = ""
     size: int = 0
+    exchange: str = ""
 
 
 class ScheduledStates(Answer, frozen=True, tag=101):
@@ -98,7 +101,8 @@ class ScheduledStates(Answer, frozen=True, tag=101):
 class ScheduledInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message that waits: its id, the topic and index of its partition, when it is due by which clock, and how many
     bytes its frame has. ``is_held``: a prepared transaction takes it back. ``message_id`` is what its sender gave it,
-    "" for none. Of one whose topic is gone the topic is "", and ``partition`` the number of its partition.
+    "" for none. Of one whose topic is gone the topic is "", and ``partition`` the number of its partition. Of one that
+    is to go through an exchange ``exchange`` is its name, "" if it is gone, and ``partition`` its address.
     """
 
     id: ScheduledPlace
@@ -109,6 +113,7 @@ class ScheduledInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     size: int
     is_held: bool
     message_id: bytes
+    exchange: str = ""
 
 
 class ScheduledList(Answer, frozen=True, tag=102):

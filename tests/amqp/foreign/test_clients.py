@@ -170,6 +170,27 @@ def test_an_expired_message_is_a_dead_letter_without_its_expiration(channel):
     assert (death["reason"], death["original-expiration"], properties.expiration) == ("expired", "50", None)
 
 
+def test_a_message_waits_at_a_delayed_exchange(channel, name):
+    arguments = {"x-delayed-type": "direct"}
+    channel.exchange_declare(name, "x-delayed-message", auto_delete=True, arguments=arguments)
+    queue = declared(channel)
+    channel.queue_bind(queue, name, "k")
+    channel.confirm_delivery()
+    begun = time.monotonic()
+    for after in (400, 100):
+        properties = pika.BasicProperties(message_id=str(after), headers={"x-delay": after, "own": 1})
+        channel.basic_publish(name, "k", b"after %d" % after, properties)
+    channel.basic_publish(name, "k", b"now")
+    found = [got(channel, queue) for _ in range(3)]
+    assert [body for _, _, body in found] == [b"now", b"after 100", b"after 400"]
+    assert time.monotonic() - begun >= 0.4
+    assert [each.headers for _, each, _ in found[1:]] == [
+        {"x-delay": -100, "own": 1},
+        {"x-delay": -400, "own": 1},
+    ]
+    assert found[1][1].message_id == "100"
+
+
 def test_an_exclusive_queue_is_locked_for_another_connection(channel):
     name = declared(channel)
     with connected() as other:

@@ -63,7 +63,7 @@ def test_a_binding_has_its_names_and_arguments(kind: type[Bound] | type[Unbound]
 def test_an_exchange_has_its_kind_in_a_word() -> None:
     line = shown(ExchangeDeclared("orders", 7, ExchangeSettings(ExchangeKind.TOPIC, auto_delete=True), 1))
     wanted = {"kind": "topic", "internal": False, "auto_delete": True, "alternate": None, "durable": True}
-    assert line["settings"] == wanted
+    assert line["settings"] == wanted | {"delayed": False}
     assert shown(ExchangeDeleted("orders", 7, 1))["number"] == 7
 
 
@@ -96,6 +96,11 @@ def test_a_publication_has_its_exchange_and_its_ways(mandatory: bool) -> None:
     line = shown(record)
     assert (line["exchange"], line["mandatory"]) == (7, mandatory)
     assert line["runs"] == [[3, 1, 0, 0, [4]], [0, 1, 50, 0, []]]
+    assert line["ids"] == []
+    due = shown(
+        Published(address_of(7, mandatory), 5, 1, [Run(3, 1, 0, 0)], [Placement(3, 0, 1)], 9, ids=[11])
+    )
+    assert due["ids"] == ["3-1"]
 
 
 def test_an_add_has_its_runs() -> None:
@@ -115,6 +120,7 @@ def test_the_rows_of_a_checkpoint_have_their_names() -> None:
     head, *others = rows
     assert head == {"next_exchange": 9, "exchanges": 8, "queues": 3}
     exchange = {"kind": "fanout", "internal": False, "auto_delete": False, "alternate": None, "durable": True}
+    exchange["delayed"] = False
     assert {"name": "fan", "number": 7, "settings": exchange, "taken": 4} in others
     assert others[8]["name"] == "a"
     assert others[8]["topic"] == "txbroker.queue.1"

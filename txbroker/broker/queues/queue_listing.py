@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
@@ -40,6 +40,8 @@ class QueueListing:
     def __init__(self, engine: Engine, fold: QueuesFold, declarations: Declarations, takes: Takes) -> None:
         self._engine, self._fold, self._declarations, self._takes = engine, fold, declarations, takes
         self._deliveries = takes.deliveries
+        self.waiting_at: Callable[[Exchange], int] = _none_waits
+        """Returns how many messages wait at an exchange."""
         self.handlers: dict[type[Request], Any] = {
             ListQueues: self.list_queues,
             ListExchanges: self.list_exchanges,
@@ -49,7 +51,8 @@ class QueueListing:
 
     def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
         """List queues."""
-        names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
+        known = {name: each for name, each in self._fold.queues.items() if not each.has_waiting}
+        names, following = self._listed(Resource.QUEUE, known, command, session)
         found = [self.info(self._declarations.queue(name)) for name in names]
         is_filtered = command.names is None and session.rights is not None
         return Queues(command.correlation, found, following, is_filtered)
@@ -98,7 +101,13 @@ class QueueListing:
                 following = found[-1].name
                 break
             left -= len(exchange.bindings)
-            found.append(_exchange_info(exchange, command.bindings))
+            bindings = list(exchange.bindings) if command.bindings else []
+            found.append(
+                ExchangeInfo(
+                    exchange.name, exchange.number, exchange.settings, exchange.taken, bindings,
+                    self.waiting_at(exchange),
+                )
+            )  # fmt: skip
         is_filtered = command.names is None and session.rights is not None
         return Exchanges(command.correlation, found, following, is_filtered)
 
@@ -106,7 +115,7 @@ class QueueListing:
 
     def names(self) -> Iterable[str]:
         """Return the names of all queues."""
-        return self._fold.queues
+        return [name for name, each in self._fold.queues.items() if not each.has_waiting]
 
     def partitions(self) -> Set[int]:
         """Return the partitions of all queues."""
@@ -114,7 +123,7 @@ class QueueListing:
 
     def known(self, name: str) -> DeclaredQueue | None:
         """Return a queue, if it is there."""
-        return self._fold.queues.get(name)
+        return self._declarations.known_queue(name)
 
     def published(self, queue: DeclaredQueue) -> int:
         """Return how many messages were ever put into a queue."""
@@ -122,7 +131,7 @@ class QueueListing:
 
     def counts(self, name: str) -> tuple[int, int] | None:
         """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
-        queue = self._fold.queues.get(name)
+        queue = self._declarations.known_queue(name)
         if queue is None:
             return None
         state = self._deliveries.of(queue)
@@ -137,6 +146,6 @@ def _ready_bytes(queue: QueueDeliveries, now: int) -> int | None:
     return None
 
 
-def _exchange_info(exchange: Exchange, with_bindings: bool) -> ExchangeInfo:
-    bindings = list(exchange.bindings) if with_bindings else []
-    return ExchangeInfo(exchange.name, exchange.number, exchange.settings, exchange.taken, bindings)
+def _none_waits(exchange: Exchange) -> int:  # noqa: ARG001
+    """Return that no message waits."""
+    return 0

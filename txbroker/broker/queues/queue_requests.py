@@ -209,7 +209,7 @@ class Queueing:
 
     def declare_queue(self, session: Session, command: DeclareQueue, data: memoryview) -> QueueDeclared:  # noqa: ARG002
         """Have a queue, or ask whether it is there."""
-        known = command.name in self._fold.queues
+        known = self.declarations.known_queue(command.name) is not None
         if command.passive:
             queue = self._queue_of(command.name, session)
         else:
@@ -233,7 +233,13 @@ class Queueing:
         return queue
 
     def check_owner(self, queue: DeclaredQueue, session: Session) -> None:
-        """Raise QueueInUse for a queue that is exclusive to another session, or was not to outlive a start."""
+        """Raise QueueInUse for a queue that is exclusive to another session, or was not to outlive a start, and
+        UnknownQueue for one of what is to wait at an exchange: somebody has guessed its number.
+        """
+        if queue.has_waiting:
+            raise UnknownQueue(
+                f"partition number {queue.partition} is no queue's; nothing has changed. Ask for the queue by its name"
+            )
         if queue.partition in self._deliveries.over:
             raise QueueInUse(
                 f"queue {queue.name!r} is from before the broker's start, and not to outlive it; it is deleted once no "
@@ -266,7 +272,7 @@ class Queueing:
         return Counted(command.correlation, self._delete(queue, session.as_actor()))
 
     def _delete(self, queue: DeclaredQueue, by: Actor | None) -> int:
-        count = self.declarations.delete_queue(queue.name, by)
+        count = self.declarations.delete_queue(queue, by)
         self._owners.pop(queue.partition, None)
         self.takes.queue_deleted(queue)
         return count
@@ -274,6 +280,7 @@ class Queueing:
     def expire(self, now: int) -> None:
         """Delete queues that are over: as :meth:`_why_over` says. Every second or so, unless the engine is busy."""
         self.declarations.end_unbound()
+        self._end_ownerless()
         left = DELETED_AT_ONCE
         for queue in list(self._fold.queues.values()):
             why = self._why_over(queue, now)
@@ -297,12 +304,19 @@ class Queueing:
 
     def started(self) -> None:
         """Delete what was not to outlive the broker's last process, before anybody is let in: queues that are exclusive
-        or not durable, and exchanges that are not. A queue that an undecided transaction needs goes after that.
+        or not durable, exchanges that are not, and what was to wait at these. A queue that an undecided transaction
+        needs goes after that.
         """
         for queue in list(self._fold.queues.values()):
             if queue.partition in self._deliveries.over:
                 self._end(queue, STARTED)
         self.declarations.end_exchanges()
+        self._end_ownerless()
+
+    def _end_ownerless(self) -> None:
+        """Delete queues of what was to wait at exchanges that are gone, unless an undecided transaction needs them."""
+        for name in list(self._fold.ownerless):
+            self._end(self._fold.queues[name], "its exchange is not there any more")
 
     def _consumers_left(self, queue: DeclaredQueue) -> None:
         """Delete a queue whose last consumer has ended; not because the broker stops."""
@@ -390,6 +404,7 @@ class Queueing:
             count = count_text(len(exchange.bindings), "binding")
             raise QueueInUse(f"exchange {command.name!r} has {count}; nothing has changed")
         self.declarations.delete_exchange(command.name, session.as_actor())
+        self._end_ownerless()
         return Done(command.correlation)
 
     def bind(self, session: Session, command: Bind, data: memoryview) -> Done:  # noqa: ARG002
@@ -415,9 +430,9 @@ class Queueing:
 
     def gauges(self) -> dict[str, int | float | str]:
         """Return the figures of all queues together."""
-        states = self._deliveries.all()
+        states = [each for each in self._deliveries.all() if not each.queue.has_waiting]
         return {
-            "queues": len(self._fold.queues),
+            "queues": len(self._fold.queues) - len(self._fold.delayed) - len(self._fold.ownerless),
             "exchanges": len(self._fold.exchanges),
             "queue_messages": sum(each.left for each in states),
             "queue_unacknowledged": sum(each.unacknowledged for each in states),

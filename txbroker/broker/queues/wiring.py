@@ -12,6 +12,7 @@ from txbroker.broker.fetches.stepwise_answers import Stepwise
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.queues.consumer_timeouts import ConsumerTimeouts
 from txbroker.broker.queues.consumers import Consumers
+from txbroker.broker.queues.delaying import Delaying
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.leases import Leases
 from txbroker.broker.queues.queue_requests import Queueing
@@ -19,13 +20,16 @@ from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
+from txbroker.broker.schedule.scheduling import Scheduling
 from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.transactions.request_content import RequestContent
 from txbroker.groups.dead_letters import DeadLetters
+from txbroker.groups.own_numbers import OwnNumbers
 from txbroker.queues.declarations import Declarations
 from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.due_messages import DueMessages
 from txbroker.queues.publishing import Publishing
 
 if TYPE_CHECKING:
@@ -61,6 +65,29 @@ def queueing(
     found = Queueing(engine, fold, declarations, publishing, takes, settler, leases, timeouts, stepwise)
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
+    return found
+
+
+def delaying(
+    engine: Engine,
+    settings: BrokerSettings,
+    queues: Queueing,
+    scheduling: Scheduling,
+    consuming: Consuming,
+    new_session: Callable[[], int],
+) -> Delaying:
+    """Return what schedules messages that come to delayed exchanges, known to those who route these and list them; the
+    schedule knows the exchanges.
+    """
+    fold, takes, schedule = queues.declarations.fold, queues.takes, scheduling.schedule
+    found = Delaying(
+        engine, settings, fold, takes.deliveries, takes.removals, schedule, consuming.recorded,
+        OwnNumbers(engine, new_session),
+    )  # fmt: skip
+    schedule.exchanges = known = DueMessages(fold, queues.publishing)
+    scheduling.exchange_of = known.name
+    queues.publishing.judge_delayed = found.judge
+    queues.listing.waiting_at = found.waiting_at
     return found
 
 

@@ -24,10 +24,10 @@ from journal.schedule.steps import Work
 from journal.scheduled_id import ScheduledId
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.sends.sends import disk_full, frame_limit
-from txbroker.broker.sessions.rights import Need, may_describe_topic
+from txbroker.broker.sessions.rights import Need, Rights, may_describe_topic
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.broker.sessions.settings import BrokerSettings
-from txbroker.broker.sessions.things import named, partition_of
+from txbroker.broker.sessions.things import exchange_at, named, partition_of
 from txbroker.errors import InvalidSetting, LimitExceeded, NotScheduled, OffsetOutOfRange, WrongValue
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -75,6 +75,8 @@ class Scheduling:
         self._limit = partial(frame_limit, limit=settings.max_frame)
         self.schedule.on_damage = self._damaged
         self.schedule.on_held = self._held
+        self.exchange_of: Callable[[int], str] = no_exchange
+        """Returns the name of the exchange at an address; "" if there is none."""
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
         self._looked_up: dict[ScheduledId, int] = {}
@@ -113,10 +115,13 @@ class Scheduling:
     def _judge_rights(
         self, session: Session, command: Any, partitions: set[int], right: Right = Right.WRITE
     ) -> None:
-        """Raise AccessDenied without that right on the topics of these partitions."""
+        """Raise AccessDenied without that right on the topics of these partitions, and on the exchanges among them."""
         if session.rights is not None:
-            things = [partition_of(number, session.rights) for number in sorted(partitions)]
+            things = [partition_of(number, session.rights) for number in sorted(partitions) if number >= 0]
             session.rights.judge(Need(right, Resource.TOPIC, lambda *_: things), command)
+            passed = [exchange_at(number, session.rights) for number in sorted(partitions) if number < 0]
+            if passed:
+                session.rights.judge(Need(right, Resource.EXCHANGE, lambda *_: passed), command)
 
     def taken_back(self, session: Session, command: Any, places: Sequence[ScheduledPlace]) -> list[Scheduled]:
         """Return what a transaction takes back; raises NotScheduled for what was not looked up before, AccessDenied."""
@@ -196,8 +201,19 @@ class Scheduling:
         self, command: CancelScheduled | ShowScheduled, found: list[Found], frames: list[memoryview]
     ) -> bytes:
         sizes = [len(data) for data in frames] or [0] * len(found)
-        states = [_state_of(each, size) for each, size in zip(found, sizes, strict=True)]
+        states = [self._state_of(each, size) for each, size in zip(found, sizes, strict=True)]
         return encode(ScheduledStates(command.correlation, states, self._now()), b"".join(frames))
+
+    def _state_of(self, found: Found, size: int) -> ScheduledState:
+        envelope = found.envelope
+        if envelope is None:
+            return ScheduledState(found.state.value)
+        holder = "" if found.holder is None else str(found.holder)
+        partition, offset = (envelope.partition, -1) if found.place is None else found.place
+        return ScheduledState(
+            found.state.value, envelope.clock, envelope.due, partition, offset, holder, size,
+            self.exchange_of(envelope.partition),
+        )  # fmt: skip
 
     # -- lists -------------------------------------------------------------------------------------
 
@@ -210,11 +226,14 @@ class Scheduling:
         if session.rights is not None and command.topic:
             need = Need(Right.DESCRIBE, Resource.TOPIC, lambda *_: [named(command.topic)])
             session.rights.judge(need, command)
+        if session.rights is not None and command.exchange:
+            need = Need(Right.DESCRIBE, Resource.EXCHANGE, lambda *_: [named(command.exchange)])
+            session.rights.judge(need, command)
         self._stepwise.answer(session, command, self._list(session, command))
 
     def _list(self, session: Session, command: ListScheduled) -> Steps:
         page, first = _Page(command), max(0, command.after[0])
-        page.is_filtered = session.rights is not None and not command.topic
+        page.is_filtered = session.rights is not None and not (command.topic or command.exchange)
         for store in self.schedule.stores[first:]:
             begin = command.after[1] + 1 if store.index == first else 0
             yield from self._list_log(session, page, store, begin)
@@ -257,7 +276,7 @@ class Scheduling:
                     end = envelope.offset
                     break
                 info = self._info(store, envelope, checksum)
-                if may_describe_topic(info.topic, session.rights):
+                if may_describe(info, session.rights):
                     page.put(info)
             offset = end
             yield None
@@ -276,7 +295,7 @@ class Scheduling:
         is_held = given.number in self._engine.schedule.holders
         return ScheduledInfo(
             (given.log, given.offset, given.checksum), topic, index, envelope.clock, envelope.due, len(envelope.frame),
-            is_held, _message_id(envelope.frame),
+            is_held, _message_id(envelope.frame), self.exchange_of(envelope.partition),
         )  # fmt: skip
 
     # -- figures -----------------------------------------------------------------------------------
@@ -314,11 +333,23 @@ class Scheduling:
         return self._engine.schedule.time(self._engine.now())
 
 
+def may_describe(info: ScheduledInfo, rights: Rights | None) -> bool:
+    """Return whether what a message is for may be described with these rights (None: everything)."""
+    if rights is not None and info.partition < 0:
+        return rights.allows(Right.DESCRIBE, Resource.EXCHANGE, named(info.exchange))
+    return may_describe_topic(info.topic, rights)
+
+
+def no_exchange(address: int) -> str:  # noqa: ARG001
+    """Return that there are no exchanges."""
+    return ""
+
+
 class _Page:
     """What an answer to a list has so far."""
 
     def __init__(self, command: ListScheduled) -> None:
-        self._topic, self._limit = command.topic, command.limit
+        self._topic, self._exchange, self._limit = command.topic, command.exchange, command.limit
         self.messages: list[ScheduledInfo] = []
         self.left = LISTED_IN_AN_ANSWER
         """Bytes of logs that may still be looked at."""
@@ -332,8 +363,8 @@ class _Page:
         return len(self.messages) >= self._limit or self.left <= 0
 
     def put(self, info: ScheduledInfo) -> None:
-        """Add a message, if it is of the wanted topic."""
-        if self._topic in ("", info.topic):
+        """Add a message, if it is of the wanted topic or exchange."""
+        if self._topic in ("", info.topic) and self._exchange in ("", info.exchange):
             self.messages.append(info)
 
 
@@ -358,15 +389,6 @@ def _check_count(ids: Sequence[ScheduledPlace]) -> None:
             f"a request with {len(ids)} ids of scheduled messages, the limit is {MAX_SCHEDULED_IDS}; nothing has "
             "changed"
         )
-
-
-def _state_of(found: Found, size: int) -> ScheduledState:
-    envelope = found.envelope
-    if envelope is None:
-        return ScheduledState(found.state.value)
-    holder = "" if found.holder is None else str(found.holder)
-    partition, offset = (envelope.partition, -1) if found.place is None else found.place
-    return ScheduledState(found.state.value, envelope.clock, envelope.due, partition, offset, holder, size)
 
 
 def _listed(data: bytes) -> Iterable[tuple[Envelope, int]]:

@@ -201,11 +201,12 @@ def exchanges_of_runs(command: Prepare | Commit, places: Places) -> Iterable[Thi
 
 
 def _exchanges(addresses: Iterable[int], places: Places) -> Iterable[Thing]:
-    return (
-        Thing(places.exchange_of(each), f"the exchange at {each}")
-        for each in dict.fromkeys(addresses)
-        if each < 0
-    )
+    return (exchange_at(each, places) for each in dict.fromkeys(addresses) if each < 0)
+
+
+def exchange_at(address: int, places: Places) -> Thing:
+    """Return the exchange at an address, as what a right is needed on."""
+    return Thing(places.exchange_of(address), f"the exchange at {address}")
 
 
 def exchange_named(name: str) -> Thing:

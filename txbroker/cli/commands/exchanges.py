@@ -82,6 +82,11 @@ def show(invocation: Invocation, name: str) -> None:
     default=True,
     help="Whether it outlives the broker's process: else the next start deletes it. Default: it does.",
 )
+@click.option(
+    "--delayed",
+    is_flag=True,
+    help="It lets a message wait for so many milliseconds as its header x-delay says.",
+)
 @pass_invocation
 def declare(invocation: Invocation, /, name: str, kind: str, **given: Any) -> None:
     """Have an exchange of that NAME: it is made if there is none. One of another kind is refused."""
@@ -101,10 +106,16 @@ def declare(invocation: Invocation, /, name: str, kind: str, **given: Any) -> No
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_invocation
 def delete(invocation: Invocation, name: str, if_unused: bool, yes: bool) -> None:
-    """Delete the exchange NAME with all bindings from it and to it. Queues keep the messages that they have."""
+    """Delete the exchange NAME with all bindings from it and to it, and with the messages that wait at it. Queues keep
+    those that they have.
+    """
     with invocation.connect() as broker:
         [found] = broker.exchanges(name)
         shown = exchange_text(name)
-        confirm(f"Delete exchange {shown} with {count_text(len(found.bindings), 'binding')}?", yes)
+        waits = "waits" if found.waiting == 1 else "wait"
+        dropped = (
+            f", and drop {count_text(found.waiting, 'message')} that {waits} at it" if found.waiting else ""
+        )
+        confirm(f"Delete exchange {shown} with {count_text(len(found.bindings), 'binding')}{dropped}?", yes)
         broker.delete_exchange(name, found.number, if_unused=if_unused)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted exchange {shown}.")

@@ -26,7 +26,7 @@ from txbroker.client.blocking import Connection
 from txbroker.client.core.scheduled_results import ScheduledMessage
 from txbroker.errors import AccessDenied, RequestRefused, TxBrokerError
 
-COLUMNS = ("id", "topic", "partition", "due", "in", "message id", "bytes", "state")
+COLUMNS = ("id", "topic", "partition", "exchange", "due", "in", "message id", "bytes", "state")
 HOLDS = (
     "The broker's wall clock has jumped forward: messages that are due by it (--at) are held. Set the clock right if "
     "it is wrong, then let them go: txbroker scheduled release"
@@ -42,17 +42,22 @@ def scheduled() -> None:
 
 @scheduled.command("list", short_help="List the messages that wait.")
 @click.option("--topic", metavar="NAME", help="Only those for this topic.")
+@click.option("--exchange", metavar="NAME", help="Only those that wait at this exchange.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="Only the first N of those that are due next."
 )
 @pass_invocation
-def list_scheduled(invocation: Invocation, topic: str | None, limit: int | None) -> None:
+def list_scheduled(
+    invocation: Invocation, topic: str | None, exchange: str | None, limit: int | None
+) -> None:
     """List the messages that wait, in the order in which they are due.
 
     "held" are those that a prepared transaction takes back if it is committed.
     """
+    if topic is not None and exchange is not None:
+        raise click.UsageError("say --topic or --exchange")
     with invocation.connect() as broker:
-        found = broker.list_scheduled(topic)
+        found = broker.list_scheduled(topic, exchange=exchange)
     shown = found[:limit]
     more = len(found) - len(shown)
 
@@ -66,7 +71,8 @@ def list_scheduled(invocation: Invocation, topic: str | None, limit: int | None)
                 "there. See 'txbroker verify'."
             ]
         rows = [row(each) for each in shown]
-        none = "No messages are scheduled." if topic is None else f"No messages are scheduled for {topic}."
+        what = topic if exchange is None else f"exchange {exchange}"
+        none = "No messages are scheduled." if what is None else f"No messages are scheduled for {what}."
         return Stack(table(COLUMNS, rows, none), *notes)
 
     told = {
@@ -82,6 +88,7 @@ def row(message: ScheduledMessage) -> tuple[object, ...]:
         str(message.id),
         message.topic or None,
         message.partition if message.topic else None,
+        message.exchange or None,
         time_text(message.due_at),
         age_text(round(message.due_in * 1e6)) if message.due_in > 0 else "now",
         message.message_id,
@@ -97,6 +104,7 @@ def scheduled_json(message: ScheduledMessage) -> dict[str, object]:
         "state": message.state,
         "topic": message.topic or None,
         "partition": message.partition if message.topic else None,
+        "exchange": message.exchange,
         "offset": message.offset,
         "clock": message.clock,
         "due_at": message.due_at,
@@ -137,6 +145,8 @@ def looked_up(broker: Connection, given: ScheduledId) -> ScheduledMessage:
 def shown_facts(found: ScheduledMessage) -> list[tuple[str, object]]:
     """Return what is known of a message, for people."""
     where = f"{found.topic}, partition {found.partition}" if found.topic else "a topic that is gone"
+    if found.exchange is not None:
+        where = f"exchange {found.exchange}" if found.exchange else "an exchange that is gone"
     away = age_text(round(abs(found.due_in) * 1e6))
     facts: list[tuple[str, object]] = [
         ("id", str(found.id)),

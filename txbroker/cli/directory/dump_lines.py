@@ -102,6 +102,7 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
         line["taken_back"] = _scheduled_pairs(record.taken_back)
     if isinstance(record, Published):
         line |= {"exchange": exchange_of(record.address), "mandatory": is_mandatory(record.address)}
+        line["ids"] = [_scheduled(number) for number in record.ids]
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})

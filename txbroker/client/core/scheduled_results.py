@@ -17,7 +17,8 @@ class ScheduledMessage(NamedTuple):
     ``due_in`` seconds, or was if that is less than nothing: at ``due_at``, µs since 1970 UTC, if the clocks run on as
     they do. ``offset`` is where a sent one is, None if that is not known any more. ``size`` is how many
     bytes a waiting one has, ``message_id`` the id that its sender gave it, ``message`` what its partition will get, if
-    that was asked for.
+    that was asked for. One that waits at a delayed exchange has that one's name as ``exchange`` ("" if it is gone; None
+    of others), no topic, and no place when it was sent: it may be in any number of queues.
     """
 
     id: ScheduledId
@@ -32,6 +33,7 @@ class ScheduledMessage(NamedTuple):
     size: int = 0
     message_id: bytes | None = None
     message: Message | None = None
+    exchange: str | None = None
 
 
 class ScheduledMessages(Listed[ScheduledMessage]):

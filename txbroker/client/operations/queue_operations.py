@@ -163,12 +163,14 @@ class QueueOperations:
         auto_delete: bool = False,
         alternate: str | None = None,
         durable: bool = True,
+        delayed: bool = False,
     ) -> None:
         """Have an exchange of that name, of a kind: "direct", "fanout", "topic" or "headers".
 
         An ``internal`` one takes messages from other exchanges alone; one with ``auto_delete`` is deleted with the last
         of its bindings, one that is not ``durable`` at the broker's next start. What it finds no way for goes to the
-        exchange ``alternate``. Raises as :meth:`declare_queue`.
+        exchange ``alternate``. A ``delayed`` one lets a message wait for so many ms as its header ``x-delay`` says, and
+        sends it on then, wherever its bindings lead at that time. Raises as :meth:`declare_queue`.
         """
         settings = ExchangeSettings(
             _one_of("kind", kind, KINDS),
@@ -176,6 +178,7 @@ class QueueOperations:
             truth("auto_delete", auto_delete, NOTHING_CHANGED),
             _maybe(text, "alternate", alternate),
             truth("durable", durable, NOTHING_CHANGED),
+            truth("delayed", delayed, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         request = commands.DeclareExchange(self.core.correlation(), name, settings)
@@ -183,7 +186,8 @@ class QueueOperations:
 
     @client_method
     async def delete_exchange(self, name: str, number: int | None = None, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; raises UnknownExchange, QueueInUse if it has bindings and is not to.
+        """Delete an exchange with its bindings; what waits at it is dropped. Raises UnknownExchange, QueueInUse if it
+        has bindings and is not to, or if messages of an undecided transaction are to wait at it.
 
         ``number`` is that of the exchange to delete, as ``exchanges()`` returns it; None: the one that has the name
         now.

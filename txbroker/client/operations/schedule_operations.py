@@ -41,13 +41,17 @@ class ScheduleOperations:
         return scheduled.scheduled(self.core, id, with_message)
 
     @client_method
-    def list_scheduled(self, topic: str | None = None) -> Coroutine[Promise[Any], None, ScheduledMessages]:
-        """Return the scheduled messages that wait, of a topic or of all, in the order in which they are due.
+    def list_scheduled(
+        self, topic: str | None = None, *, exchange: str | None = None
+    ) -> Coroutine[Promise[Any], None, ScheduledMessages]:
+        """Return the scheduled messages that wait, in the order in which they are due: of a topic, of a delayed
+        exchange, or of all.
 
-        They are those of topics that the client's principal may describe; the list's ``is_filtered`` says whether there
-        may be others, and ``holds`` whether messages that are due by the wall clock are held, because it has jumped.
+        They are those of topics and exchanges that the client's principal may describe; the list's ``is_filtered`` says
+        whether there may be others, and ``holds`` whether messages that are due by the wall clock are held, because it
+        has jumped.
         """
-        return scheduled.list_scheduled(self.core, topic)
+        return scheduled.list_scheduled(self.core, topic, exchange)
 
     @client_method
     def release_scheduled(self) -> Coroutine[Promise[Any], None, None]:

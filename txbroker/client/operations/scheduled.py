@@ -126,7 +126,7 @@ async def _named(core: Core, wanted: bytes) -> list[ScheduledId]:
         for log, number in enumerate(told.partitions):
             found += await _named_in_log(core, log, number, wanted, damage)
     except errors.AccessDenied:  # it may not read all that is scheduled: then those that wait, of its topics
-        return [each.id for each in await list_scheduled(core, None) if each.message_id == wanted]
+        return [each.id for each in await list_scheduled(core, None, None) if each.message_id == wanted]
     if damage and not found:
         raise damage[0]
     return found
@@ -168,7 +168,8 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
     [known] = shown.known
     if known.state.state in (State.UNKNOWN, State.UNREADABLE):
         await _refuse(core, known, NOTHING_READ)
-    topic, partition = await _place(core, known.state.partition)
+    number = known.state.partition
+    topic, partition = ("", number) if number < 0 else await _place(core, number)
     state, message, named = known.state, None, None
     if with_message and state.size:
         [message] = decoded(topic, partition, shown.data, 0, state.size)[0]
@@ -177,16 +178,19 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
         given, state.state, topic, partition, _clock(state.clock),
         *_due(state, shown.now, core.wall()),
         None if state.offset < 0 or state.state != State.SENT else state.offset, state.holder, state.size, named,
-        message,
+        message, _exchange(state),
     )  # fmt: skip
 
 
-async def list_scheduled(core: Core, topic: str | None) -> ScheduledMessages:
-    """Return the messages that wait, of a topic or of all, in the order in which they are due."""
+async def list_scheduled(core: Core, topic: str | None, exchange: str | None) -> ScheduledMessages:
+    """Return the messages that wait, of a topic, of an exchange, or of all, in the order in which they are due."""
     name = "" if topic is None else text("topic", topic, NOTHING_READ)
+    way = "" if exchange is None else text("exchange", exchange, NOTHING_READ)
+    if name and way:
+        raise errors.Misuse("list_scheduled takes a topic or an exchange=, not both; nothing was read")
     found, after = ScheduledMessages(), (0, -1)
     while True:
-        request = ListScheduled(core.correlation(), name, after, MAX_SCHEDULED_IDS)
+        request = ListScheduled(core.correlation(), name, after, MAX_SCHEDULED_IDS, way)
         page = await core.request(request, ScheduledList)
         wall = core.wall()
         found += [_listed(info, page.now, wall) for info in page.messages]
@@ -202,7 +206,13 @@ def _listed(info: ScheduledInfo, now: int, wall: int) -> ScheduledMessage:
     return ScheduledMessage(
         ScheduledId.checked(*info.id), State.HELD if info.is_held else State.WAITS, info.topic, info.partition,
         _clock(info.clock), *_due(info, now, wall), None, "", info.size, info.message_id or None,
+        None, _exchange(info),
     )  # fmt: skip
+
+
+def _exchange(of: ScheduledState | ScheduledInfo) -> str | None:
+    """Return the exchange that a message is for; None if it is for a topic."""
+    return of.exchange if of.partition < 0 else None
 
 
 def _clock(clock: int) -> str:
@@ -259,6 +269,9 @@ async def _refuse(core: Core, known: _Known, done: str) -> NoReturn:
     id, state = known
     if state.state == State.SENT:
         topic, partition = "", 0
+        if state.partition < 0:
+            passed = f"exchange {state.exchange!r}" if state.exchange else "an exchange that is gone"
+            raise errors.AlreadySent(f"message {id} was due, and has gone through {passed}; {done}", "", 0, 0)
         if state.offset >= 0:
             topic, partition = await _place(core, state.partition)
         where = (
