@@ -12,6 +12,7 @@ from journal.formats.compression import compressor
 from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.frame import HEADER
 from journal.records.access_entries import Quotas, Resource, Right, Rule
+from journal.records.queue_entries import ExchangeKind, ExchangeSettings, address_of
 from tests.broker.access.gate import ALICE_HERE, WRITES, Door, Gate, inside
 from tests.support.broker_room import refused
 from txbroker.wire import messages
@@ -148,3 +149,55 @@ def test_a_commit_schedules_no_more_than_may_wait_in_all_its_runs(runs: int) -> 
         assert isinstance(answer, messages.Committed), answer
     else:
         assert "5 messages would wait" in refused(answer, "LimitExceeded")
+
+
+class DelayedScene(Scene):
+    """Alice may do with the exchange "mine" what a test says; a message waits there, and one at "others"."""
+
+    def __init__(self, *rights: Right) -> None:
+        super().__init__()
+        admin = self.gate.admin
+        admin.ask(
+            messages.AlterRule, Rule("alice", WRITES.effect, Resource.EXCHANGE, "mine", False, list(rights))
+        )
+        for name in ("mine", "others"):
+            settings = ExchangeSettings(ExchangeKind.FANOUT, delayed=True)
+            number = admin.ask(messages.DeclareExchange, name, settings).number
+            self.partitions[name] = address_of(number, mandatory=False)
+            assert isinstance(self.wait(admin, name), messages.Sent)
+            [waits] = admin.ask(messages.ListScheduled, exchange=name).messages
+            self.ids[name] = waits.id
+
+    def wait(self, door: Door, name: str) -> Any:
+        data = frame.encode(b"v", 1, b"k", {"x-delay": b"3600000"})
+        answer = door.ask(messages.Send, self.partitions[name], data=data)
+        self.gate.wait(0)
+        return answer
+
+
+def test_who_may_publish_to_a_delayed_exchange_may_delay_and_take_back() -> None:
+    scene = DelayedScene(Right.WRITE)
+    assert isinstance(scene.wait(scene.alice, "mine"), messages.Sent)
+    refused(scene.wait(scene.alice, "others"), "AccessDenied")
+    mine, others = scene.ids["mine"], scene.ids["others"]
+    for ids in ([others], [mine, others]):
+        refused(scene.alice.ask(messages.CancelScheduled, ids), "AccessDenied")
+    refused(scene.alice.ask(messages.ShowScheduled, [mine], True), "AccessDenied")
+    [taken_back] = scene.alice.ask(messages.CancelScheduled, [mine]).states
+    assert taken_back.state == "cancelled"
+
+
+def test_what_waits_at_an_exchange_is_shown_with_describe_and_its_content_with_read() -> None:
+    scene = DelayedScene(Right.DESCRIBE)
+    mine, others = scene.ids["mine"], scene.ids["others"]
+    [shown] = scene.alice.ask(messages.ShowScheduled, [mine]).states
+    assert (shown.state, shown.exchange) == ("waits", "mine")
+    for ids, more in (([others], ()), ([mine], (True,))):
+        refused(scene.alice.ask(messages.ShowScheduled, ids, *more), "AccessDenied")
+    refused(scene.alice.ask(messages.CancelScheduled, [mine]), "AccessDenied")
+    for name in ("others", "nothing"):
+        refused(scene.alice.ask(messages.ListScheduled, exchange=name), "AccessDenied")
+    listed = scene.alice.ask(messages.ListScheduled, exchange="mine")
+    assert ([each.exchange for each in listed.messages], listed.is_filtered) == (["mine"], False)
+    listed = scene.alice.ask(messages.ListScheduled)
+    assert ([each.exchange for each in listed.messages], listed.is_filtered) == (["mine"], True)

@@ -107,16 +107,23 @@ def test_each_kind_routes_as_it_does_without_delays(
     assert scene.taken(other) == [b"a"]
 
 
+def restarted_later(scene: Delays, micros: int) -> None:
+    """Stop the broker, and start it again so much later; nothing is done by itself yet."""
+    scene.room.engine.sync()
+    scene.room.engine.close()
+    scene.room.clock.advance(micros)
+    scene.room.start()
+    scene.peer = scene.room.peer()
+
+
 def test_a_delay_outlives_a_start_and_the_time_of_the_stop_counts():
     scene = Delays()
     scene.wait(10_000, b"a")
     scene.wait(60_000, b"b")
-    scene.peer.ask(messages.Send, scene.to, data=delayed("k", 10_000, b"not yet scheduled"))
-    scene.room.engine.sync()
-    scene.room.engine.close()
-    scene.room.clock.advance(11 * SECOND)
-    scene.room.start()
-    scene.peer = scene.room.peer()
+    scene.room.broker.passes[-1].stop()
+    scene.wait(10_000, b"not yet scheduled")
+    assert scene.scheduled() == 2
+    restarted_later(scene, 11 * SECOND)
     for each in scene.room.broker.passes:
         each.wake()
     pass_time(scene, 0)
@@ -306,15 +313,13 @@ def test_a_message_expires_from_when_it_is_in_its_queue():
 def test_one_that_waits_does_not_expire_however_late_it_is_scheduled():
     scene = Delays()
     headers = {"x-delay": b"10000", "txbroker.expiration": b"%d" % SECOND}
-    scene.peer.tell(messages.Send, scene.to, data=framed("k", b"a", headers=headers))
-    scene.room.engine.sync()
-    scene.room.engine.close()
-    scene.room.clock.advance(5 * SECOND)
-    scene.room.start()
-    scene.peer = scene.room.peer()
-    for each in reversed(scene.room.broker.passes):
-        each.wake()
+    scene.room.broker.passes[-1].stop()
+    scene.peer.ask(messages.Send, scene.to, data=framed("k", b"a", headers=headers))
+    restarted_later(scene, 5 * SECOND)
     scene.room.broker.removal_passes.wake()
+    pass_time(scene, 0)
+    for each in scene.room.broker.passes:
+        each.wake()
     pass_time(scene, 6 * SECOND)
     assert scene.taken(scene.q) == [b"a"]
 

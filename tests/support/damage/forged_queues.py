@@ -218,6 +218,18 @@ REFUSED: dict[str, Forge] = {
         published((ONE,), (OTHER,), runs=[Run(ONE, 1, 0, 0), Run(OTHER, 1, 5, 0)])
     ),
     "a publication without runs": behind(published(runs=[], placements=[])),
+    "a publication of more messages than were due": behind(published((ONE,), (OTHER,), ids=[8])),
+    "a publication of fewer messages than were due": behind(published(ids=[8, 16])),
+    "a publication of one that was due twice": behind(published((ONE,), (OTHER,), ids=[8, 8])),
+    "a delayed exchange without its queue": behind(
+        plain(ExchangeDeclared("later", EXCHANGE + 1, replace(FANOUT, delayed=True), AT))
+    ),
+    "the end of a queue whose exchange lets messages wait": lambda at: [
+        queue(at, f"amq.delayed.{EXCHANGE}", ONE),
+        plain(ExchangeDeclared("later", EXCHANGE, replace(FANOUT, delayed=True), AT)),
+        plain(TopicDeleted(f"txbroker.queue.{ONE}", AT)),
+    ],
+    "a queue of what waits at no exchange's number": lambda at: [queue(at, "amq.delayed.x", ONE)],
     "a publication of messages that its exchange has taken": behind(published(), published((), base=0)),
     "a publication of messages that its exchange has not got to": behind(published((), base=1)),
     "a publication through an exchange that is not there": behind(published(address=address_of(8, True))),
