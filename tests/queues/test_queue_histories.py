@@ -17,7 +17,7 @@ from tests.queues.queue_mutants import MUTANTS
 from tests.queues.queue_teeth import COPIED, judge
 from tests.support.faulty_sources import check_can_be_made, copy_sources, faulty
 from tests.support.repository import ROOT
-from txbroker.queues.level_deliveries import LevelDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 COVERED = {
     "Taken": 1650, "Sent": 1200, "Committed": 400, "QueueDeclared": 850, "ExchangeDeclared": 200, "Counted": 200,

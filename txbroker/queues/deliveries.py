@@ -12,8 +12,8 @@ from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.errors import UnknownQueue
-from txbroker.queues.level_deliveries import ROLLED_BACK, LevelDeliveries
-from txbroker.queues.queue_deliveries import QueueDeliveries
+from txbroker.queues.level_deliveries import ROLLED_BACK
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

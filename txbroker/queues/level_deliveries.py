@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
@@ -22,9 +22,6 @@ from txbroker.queues.body_sizes import BodySizes, sizes_in
 from txbroker.queues.delivery_ages import DeliveryAges
 from txbroker.queues.ready import Ready
 
-if TYPE_CHECKING:
-    from txbroker.queues.queue_deliveries import QueueDeliveries
-
 MAX_RUNS: Final = 128
 """Most runs of offsets that are handed out together: each is read by itself, 40 µs."""
 AHEAD: Final = MAX_AHEAD - 1
@@ -37,15 +34,12 @@ _NONE: Final = OffsetSet()
 _NOTHING: Final = Settlement()
 
 
-class LevelDeliveries:
+class Level:
     """The messages of one priority of a queue. ``holders`` are numbers of sessions.
 
     Those that are ready are in ``_ready``. Of the others below its frontier, some are finished, some held by prepared
     transactions, some due later, some damaged; sessions have the rest.
     """
-
-    whole: QueueDeliveries
-    """All messages of the queue."""
 
     def __init__(
         self, queue: DeclaredQueue, store: MessageStore, groups: GroupsFold, redelivered_below: int, now: int
@@ -64,7 +58,7 @@ class LevelDeliveries:
         timeout = queue.settings.consumer_timeout
         self.ages = None if timeout is None else DeliveryAges(timeout)
         """When messages were delivered, if the queue has a timeout for consumers."""
-        self.on_timed: Callable[[LevelDeliveries], object] = _nothing
+        self.on_timed: Callable[[Any], object] = _nothing
         """Called when deliveries are late at a later time than those before."""
         self.look_again()
         self._ready = self._begun(now)

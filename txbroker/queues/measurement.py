@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from journal.constants import KIB, MIB
-from txbroker.queues.level_deliveries import LevelDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 PIECE: Final = 256 * KIB
 """Bytes of messages that are looked at in one step: 1 ms, if they are small."""

@@ -34,10 +34,9 @@ from txbroker.queues.delays import check_size, delay_of, may_wait
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import expiration_of
 from txbroker.queues.further_keys import further_keys
-from txbroker.queues.level_deliveries import LevelDeliveries
 from txbroker.queues.measurement import catch_up
 from txbroker.queues.priorities import priority_of
-from txbroker.queues.queue_deliveries import QueueDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from journal.folds.queues import DeclaredQueue
-from txbroker.queues.level_deliveries import LevelDeliveries
+from txbroker.queues.level_deliveries import Level
+
+
+class LevelDeliveries(Level):
+    """The messages of one priority of a queue, of which it is a part."""
+
+    whole: QueueDeliveries
+    """All messages of the queue."""
 
 
 class Handed(NamedTuple):

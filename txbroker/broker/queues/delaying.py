@@ -34,7 +34,8 @@ from txbroker.errors import LimitExceeded, RequestRefused
 from txbroker.groups.own_numbers import OwnNumbers
 from txbroker.queues.delays import waited
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import LevelDeliveries, range_of
+from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

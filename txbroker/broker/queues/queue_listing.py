@@ -12,9 +12,8 @@ from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import InvalidSetting
 from txbroker.queues.declarations import Declarations
-from txbroker.queues.level_deliveries import LevelDeliveries
 from txbroker.queues.measurement import catch_up
-from txbroker.queues.queue_deliveries import QueueDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 from txbroker.wire.messages import (
     MAX_LISTED,
     ExchangeInfo,

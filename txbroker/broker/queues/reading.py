@@ -14,8 +14,8 @@ from journal.log.message_store import MessageStore
 from journal.log.read_plan import Frames
 from journal.schedule.steps import Work
 from journal.words import span
-from txbroker.queues.level_deliveries import LevelDeliveries
 from txbroker.queues.measurement import MOST, PIECE, catch_up
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 _log: Final = Logger()
 

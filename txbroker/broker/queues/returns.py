@@ -15,7 +15,8 @@ from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import RequestRefused, TooManyParked
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import ROLLED_BACK, LevelDeliveries
+from txbroker.queues.level_deliveries import ROLLED_BACK
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

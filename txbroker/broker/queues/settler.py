@@ -11,7 +11,7 @@ from journal.records.group_entries import GroupPositions, Retried, Settled, Unfi
 from journal.records.queue_entries import QUEUE_GROUP
 from journal.records.record import OffsetsCommitted
 from txbroker.broker.groups.consumer_groups import Consuming
-from txbroker.queues.level_deliveries import LevelDeliveries
+from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -21,8 +21,7 @@ from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import LevelDeliveries
-from txbroker.queues.queue_deliveries import Handed, QueueDeliveries
+from txbroker.queues.queue_deliveries import Handed, LevelDeliveries, QueueDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
 from txbroker.wire.refusals import refusal

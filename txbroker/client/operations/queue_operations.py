@@ -74,9 +74,8 @@ class QueueOperations:
         is deleted after its end, so also when the connection is lost. One with ``auto_delete`` is deleted with its last
         consumer, one that is not ``durable`` at the broker's next start. With ``single_active`` one consumer gets all
         messages until it ends, then the next one. Messages have priorities up to ``max_priority`` (0 to 255; each takes
-        a log of its own: up to 10 are enough mostly). A message that a consumer has for ``consumer_timeout`` without
-        acknowledging it is taken from it and returned, with an attempt counted. Raises DeclaredOtherwise if the queue
-        is there with other settings, InvalidName, LimitExceeded.
+        a log). What a consumer has for ``consumer_timeout`` without acknowledging it is taken from it and returned,
+        with an attempt counted. Raises DeclaredOtherwise for other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
