@@ -202,6 +202,14 @@ example-orders: debian .venv/.ready  ## a small shop: rows in PostgreSQL, messag
 drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that takes part
 	$(RUN) examples.orders.drill $(ARGS)
 
+.PHONY: example-shop
+example-shop: postgresql .venv/.ready  ## a shop in Django and Celery, to look at in a browser
+	$(RUN) examples.shop $(ARGS)
+
+.PHONY: drill-shop
+drill-shop: postgresql .venv/.ready  ## that shop, with 200 kill -9; ARGS=--naive: on_commit
+	$(RUN) examples.shop.drill $(ARGS)
+
 .PHONY: drill-access
 drill-access: .venv/.ready  ## change rights under load and kills, and judge each answer
 	$(RUN) tests.access_drill $(ARGS)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 STOP_WITHIN = 60.0
@@ -16,19 +17,39 @@ class ProgramFailed(Exception):
 
 
 class Program:
-    """One program over its whole life. All its processes write to ``<name>.out`` and ``<name>.err``."""
+    """One program over its whole life. All its processes write to ``<name>.out`` and ``<name>.err``.
 
-    def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
+    In a session of its own (``own_session``) it does not hear the Ctrl-C that is meant for whoever has started it.
+    ``environment`` is added to this process's.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        command: Sequence[str],
+        own_session: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
         self._command = command
+        self._own_session = own_session
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the program, and wait for nothing."""
         with self.out.open("ab") as out, self._err.open("ab") as err:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=self._own_session,
+                env=None if self._environment is None else {**os.environ, **self._environment},
+            )
 
     def kill(self) -> None:
         """Send SIGKILL, and wait until the process is gone."""
