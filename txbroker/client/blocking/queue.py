@@ -39,8 +39,9 @@ class Queue(ClientQueue):
     def get(self, timeout: float | None = None) -> Message | None:
         """Take the next message; None if ``timeout`` seconds (None: without end) pass without any.
 
-        It is this connection's until it is acknowledged or returned. Raises UnknownQueue, WrongType, WrongValue, and
-        Misuse if another thread waits here.
+        With a ``timeout`` of 0 the broker is asked once, and a message that is there comes. It is this connection's
+        until it is acknowledged or returned. Raises UnknownQueue, WrongType, WrongValue, and Misuse if another thread
+        waits here.
         """
         return self._next(until(self._driver.core.clock, timeout))
 

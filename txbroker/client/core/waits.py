@@ -135,7 +135,8 @@ class Turn(Promise[bool]):
     def _wait_until(self, alarm: Alarm) -> None:
         self._alarm = alarm
 
-    def _run_out(self) -> None:
+    def run_out(self) -> None:
+        """Give up the place because time has run out, unless the turn has come."""
         if not self.done:
             self._line._left(self)
             self.resolve(False)
@@ -188,7 +189,7 @@ class Line:
         self._waiting[turn] = None
         self.move()
         if not turn.done and deadline < math.inf:
-            turn._wait_until(self._alarms.set(deadline, turn._run_out))
+            turn._wait_until(self._alarms.set(deadline, turn.run_out))
 
     def clear(self) -> None:
         """Drop all places; for a line of one thread that comes anew, because it may have been interrupted before."""

@@ -81,6 +81,10 @@ class QueueReader:
         self._taking: Task[None] | None = None
         self._call: Call[Taken] | None = None
         """The request that waits at the broker."""
+        self._brief: dict[Turn, None] = {}
+        """The callers that wait no longer than for one answer of the broker,"""
+        self._asked_for: list[Turn] = []
+        """and those of them for whom it was asked last."""
         self.line: Line = _Callers(self)
         core.on_lost.append(self._lost)
         core.on_mend.append(self._mend)
@@ -93,11 +97,21 @@ class QueueReader:
         self._consumer.is_wanted = not self.closed
 
     def join(self, deadline: float) -> Turn:
-        """Get in line for :meth:`look`, until ``deadline`` by the core's clock."""
-        turn = self.line.join(deadline)
+        """Get in line for :meth:`look`, until ``deadline`` by the core's clock.
+
+        If that has come already, the broker is asked once, and the wait is for its answer; unless others wait longer:
+        then it has nothing.
+        """
+        is_brief = deadline <= self.core.clock() and self._count_brief() == len(self.line)
+        turn = self.line.join(math.inf if is_brief else deadline)
         if not turn.done:
+            if is_brief:
+                self._brief[turn] = None
             self._take(deadline)
         return turn
+
+    def _count_brief(self) -> int:
+        return sum(not each.done for each in self._brief)
 
     def look(self) -> Delivery | None:
         """Return the delivery that has the next message, for the caller that has the turn; raises the error that keeps
@@ -220,7 +234,13 @@ class QueueReader:
             self.line.move()  # callers that resume in it may come again
             if self.closed or not len(self.line) or self.has_something():
                 return
-            deadline = math.inf  # others may wait longer than the caller for whom it was asked first
+            deadline = (
+                self._next_deadline()
+            )  # others may wait longer than the caller for whom it was asked first
+
+    def _next_deadline(self) -> float:
+        """Return until when the next request waits: it is the answer that is waited for if a caller waits for that."""
+        return self.core.clock() if self._count_brief() else math.inf
 
     async def _ask_once(self, deadline: float) -> None:
         """Have one request answered, the one that waits or another one."""
@@ -239,11 +259,16 @@ class QueueReader:
             )  # fmt: skip
             # Noted before it is sent: what it is answered with must not be lost to an interrupt.
             self._call = Call(request, Taken, b"", core.clock() + wait + core.options.timeout)
+            self._asked_for = [each for each in self._brief if not each.done]
         call = self._call
         if not (call.done or core.has(call)):
             core.submit(call)
         await ended(call)
         self._note()
+        if not self.has_something():
+            asked, self._asked_for = self._asked_for, []
+            for each in asked:
+                each.run_out()
 
     def _note(self) -> None:
         """Keep what the request that waited was answered with; give it back if nobody waits for it. After an interrupt
@@ -308,7 +333,11 @@ class QueueReader:
         if self.line.is_free:
             self._cancel()
         elif len(self.line):
-            self._take(math.inf)
+            self._take(self._next_deadline())
+
+    def gone(self, turn: Turn) -> None:
+        """Note that a caller does not wait any more."""
+        self._brief.pop(turn, None)
 
     def _lost(self) -> None:
         """Drop what belonged to the session that has ended: it is given to others."""
@@ -331,7 +360,7 @@ class QueueReader:
         self._note()
         if self._call is not None or len(self.line):
             if self._taking is None or self._taking.done:
-                self._taking = start(self._ask(math.inf))
+                self._taking = start(self._ask(self._next_deadline()))
             else:
                 self._taking.wake()
         self.line.mend()
@@ -346,6 +375,7 @@ class _Callers(Line):
 
     def _left(self, turn: Turn) -> None:
         super()._left(turn)
+        self._reader.gone(turn)
         self._reader.left()
 
 
