@@ -18,7 +18,7 @@ def check_runs(record: TransactionAdded | TransactionPrepared | TransactionCommi
         _check_added(record)
     elif type(record) is Published:
         _check_count(record.runs, record.count)
-        if record.ids and len(set(record.ids)) != record.count:
+        if record.ids and not (len(record.ids) == len(set(record.ids)) == record.count):
             raise InvalidFrame(
                 f"it says {record.count} messages, and that {len(set(record.ids))} scheduled ones were due"
             )

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from journal.check import Level, verify
+from journal.errors import InvalidFrame
 from journal.formats import frame
 from journal.formats.checkpoint import Checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
 from journal.records.queue_entries import is_waiting_queue
+from journal.records.record import Published, Run
+from journal.records.run_checks import check_runs
 from journal.testing import MemoryFilesystem
 from journal.walks.checkpoint_walk import checkpoints
 from tests.broker.queues.delays import Delays
@@ -73,3 +76,11 @@ def test_a_delayed_exchange_without_its_queue_is_told() -> None:
     disk.unlink(checkpoint_file(old.header.lsn))
     write_checkpoint(disk, old.header, {each: iter(rows) for each, rows in folds.items()}, old.stores)
     assert any("exchange 'd' lets messages wait, and has no queue for them" in each for each in told(disk))
+
+
+@pytest.mark.parametrize("ids", [[8], [8, 8], [8, 16, 24]])
+def test_a_publication_is_of_as_many_messages_as_were_due(ids: list[int]) -> None:
+    runs = [Run(3, 2, 0, 0)]
+    check_runs(Published(-15, 0, 2, runs, [], 1, ids=[8, 16]))
+    with pytest.raises(InvalidFrame, match=r"it says 2 messages, and that \d scheduled ones were due"):
+        check_runs(Published(-15, 0, 2, runs, [], 1, ids=ids))
