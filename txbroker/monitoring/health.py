@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 
@@ -24,16 +25,24 @@ class Health:
         self.phase = Phase.RECOVERING
         self.detail = ""
         """How far it is, or what has failed; "" if there is nothing to say."""
+        self.on_change: Callable[[], object] = lambda: None
+        """Called behind each :meth:`is_now`."""
 
     def is_now(self, phase: Phase, detail: str = "") -> None:
         """Note what the process is doing from now on. What has failed stays so."""
         if self.phase is not Phase.FAILED:
             self.phase, self.detail = phase, detail
+            self.on_change()
 
     @property
     def is_ready(self) -> bool:
         """Whether clients should come."""
         return self.phase is Phase.SERVING
+
+    @property
+    def has_started(self) -> bool:
+        """Whether recovery is over, and nothing has ended the process yet."""
+        return self.phase in (Phase.SERVING, Phase.WAITING)
 
     @property
     def sentence(self) -> str:

@@ -5,7 +5,6 @@ stopped.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -50,9 +49,11 @@ from txbroker.server.endpoints.proxied_connections import ProxyFactory
 from txbroker.server.endpoints.tls_endpoint import TlsServerEndpoint
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.service_manager import ServiceManager
 from txbroker.server.settings import token_issuers
 from txbroker.server.settings.config import Config
 from txbroker.server.settings.proxies import Proxies
+from txbroker.server.start_failures import in_folder, unopened
 from txbroker.server.threads.force_thread import ForceThread
 from txbroker.server.threads.worker_thread import WorkerThread
 from txbroker.server.watching import Watching
@@ -94,6 +95,7 @@ class TxBrokerService(Service):
         self.audit = BrokerAudit(config.service.audit, reactor)
         self.certificates = KnownCertificates()
         self.watching = Watching(config.service, reactor, self.certificates, self.audit)
+        self.manager = ServiceManager(reactor, self.watching.health, config.service.stop_timeout / SECOND)
         self._reactor = reactor
         self._end_process = end_process
         self._recovering: Deferred[None] | None = None
@@ -129,6 +131,7 @@ class TxBrokerService(Service):
         self._reactor.callWhenRunning(self._begin)
 
     def _begin(self) -> None:
+        self.manager.start()
         try:
             # Before recovery, which may take minutes. And before they listen: the descriptor of a socket that was
             # handed over is closed then.
@@ -159,7 +162,7 @@ class TxBrokerService(Service):
             if notes
             else "the listener for health and metrics cannot be opened"
         )
-        self._end(f"{what}{_in_folder(error)}", error)
+        self._end(f"{what}{in_folder(error)}", error)
 
     def _recover(self) -> None:
         if self._stopping:
@@ -197,7 +200,7 @@ class TxBrokerService(Service):
     def _refused(self, error: BaseException) -> None:
         if not isinstance(error, Stopped):
             data = self.config.service.data
-            self._end(_unopened(data) if isinstance(error, OSError) else f"{data} cannot be opened", error)
+            self._end(unopened(data) if isinstance(error, OSError) else f"{data} cannot be opened", error)
         self._recovery_is_over()
 
     def _recovered(self, engine: Engine) -> None:
@@ -260,7 +263,7 @@ class TxBrokerService(Service):
                         "{endpoint} cannot be listened to; start again for it", endpoint=description
                     )
                     continue
-                self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
+                self._end(f"{description} cannot be listened to{in_folder(error)}", error)
                 return
             self.ports[description] = port
 
@@ -368,6 +371,10 @@ class TxBrokerService(Service):
 
         Nothing else is read again. Connections that there are go on, and so does a recovery.
         """
+        with self.manager.reloading():
+            self._renew()
+
+    def _renew(self) -> None:
         if self._log_file is not None:
             try:
                 self._log_file.reopen()
@@ -438,6 +445,7 @@ class TxBrokerService(Service):
             self.watching.serving = None
             serving.engine.close()
         yield self.watching.stop()
+        self.manager.stop()
         if serving is not None and not self._failed:
             self.log.info("txbroker stopped after {seconds:.2f} s", seconds=time.monotonic() - begun)
 
@@ -468,28 +476,3 @@ def tune(switch_interval: float) -> None:
     # Sends to 10,000 partitions: 35 full collections in 30 s, 46 ms each, for 32 objects; with 100 there are five.
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_COLLECTIONS_EVERY)
-
-
-def _unopened(data: str) -> str:
-    """Return what a failed system call means for a start, and what to do."""
-    if not os.path.exists(data):
-        return (
-            f"{data} cannot be made; nothing was written. See whether the folder that it lies in is there and this "
-            "user may write there, or say another --data"
-        )
-    if not os.path.isdir(data):
-        return f"{data} is not a directory; nothing was written. Say --data with a directory, or with a name for one"
-    return (
-        f"{data} cannot be opened (a call of the system failed; nothing acknowledged was changed. See whether the disk "
-        "is there, full or failing, whether the files are this user's, and what 'txbroker verify' finds; start again)"
-    )
-
-
-def _in_folder(error: BaseException) -> str:
-    """Return the folder at fault for a UNIX socket whose lock cannot be made beside it: Twisted names only the lock."""
-    if not isinstance(error, OSError) or error.filename2 is None:
-        return ""
-    folder = os.path.dirname(os.fsdecode(error.filename2)) or "."
-    if not os.path.isdir(folder):
-        return f" (the folder {folder} is missing; make it, owned by this user, and start again)"
-    return f" (see whether this user may write into the folder {folder}, then start again)"
