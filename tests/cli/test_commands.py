@@ -225,6 +225,8 @@ def test_every_command_understands_the_shared_options():
     found = list(leaves(command_line, click.Context(command_line)))
     assert len(found) > 20
     for command in found:
+        if command.name == "serve":
+            continue  # all its words are for twistd's plugin
         options = {name for parameter in command.params for name in parameter.opts}
         assert {"--broker", "--json", "--timeout"} <= options, command.name
 

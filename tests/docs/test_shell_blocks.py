@@ -15,7 +15,7 @@ from twisted.python.usage import UsageError
 import txbroker
 from tests.cli.in_doubt import prepare
 from tests.docs.blocks import commands, in_language
-from tests.docs.parsers import understand
+from tests.docs.parsers import understand, understand_twistd
 from tests.support.broker_process import BrokerProcess
 from txbroker.cli import command_line
 from txbroker.coordinator import Coordinator
@@ -107,6 +107,9 @@ def stocked(shop, block):
 
 def ours(words, shop, monkeypatch):
     """Run a command of ours in this process; it asks, and is answered yes."""
+    if words[1] == "serve":
+        understand_twistd(["txbroker", *words[2:]])
+        return
     if NEVER_ENDING & set(words):
         with monkeypatch.context() as patched:
             patched.setattr(click.Command, "invoke", only_groups(click.Command.invoke))

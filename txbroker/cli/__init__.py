@@ -13,6 +13,8 @@ from txbroker.cli.invocation import Group
 from txbroker.cli.streams import watch_streams
 
 COMMANDS = (
+    "init",
+    "serve",
     "topics",
     "send",
     "tail",

@@ -1,4 +1,4 @@
-"""``twistd txbroker``: its options, and the service for them."""
+"""``twistd txbroker``, and ``txbroker serve``: its options, and the service for them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ _ON_THE_COMMAND_LINE: Final = ("data", "listen", "listen_amqp")
 
 
 class Options(usage.Options):
-    """The options behind ``twistd txbroker``. After parsing, ``config`` holds all settings."""
+    """The options behind ``twistd txbroker`` and ``txbroker serve``. After parsing, ``config`` holds all settings."""
 
-    synopsis = (
-        "[--data DIRECTORY] [--listen ENDPOINT]... [--listen-amqp ENDPOINT]... [--config FILE] "
-        "[--set NAME=VALUE]..."
-    )
+    synopsis = "--data DIRECTORY [--config FILE] [--listen ENDPOINT]... [--set NAME=VALUE]..."
     optParameters: Final = [
         ["data", "d", None, "Directory that holds everything; made if it is missing. One process at a time."],
         ["config", "c", None, "TOML file with settings; what is on the command line wins over it."],
@@ -127,7 +124,16 @@ class Options(usage.Options):
         """
         if self._asked:
             return f"{super().getUsage(width)}\n{_settings()}"
-        return "`twistd txbroker --help` lists options and settings.\n"
+        return f"`{self._called} --help` lists options and settings.\n"
+
+    @property
+    def _called(self) -> str:
+        """The command by which these options were reached; ``txbroker serve`` has twistd read them."""
+        return getattr(getattr(self, "parent", None), "called", "twistd txbroker")
+
+    def getSynopsis(self) -> str:
+        """Return the first line of the help."""
+        return f"Usage: {self._called} {self.synopsis}"
 
     def opt_help(self) -> None:
         """Display this help and exit."""

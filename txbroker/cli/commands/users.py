@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,8 +13,8 @@ from journal.words import count_text
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table
+from txbroker.cli.passwords import password_of
 from txbroker.client.blocking import Connection
-from txbroker.client.login.secret_file import read_secret
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import UserInfo
 
@@ -127,7 +126,7 @@ def add(
     The broker gets no password, only what proves one (SCRAM-SHA-256).
     """
     asks = scram or password_file is not None or not (certificates or tokens)
-    verifier = verifier_of(_password(name, password_file), iterations) if asks else None
+    verifier = verifier_of(password_of(name, password_file), iterations) if asks else None
     user = User(
         name,
         verifier,
@@ -153,7 +152,7 @@ def add(
 @pass_invocation
 def passwd(invocation: Invocation, name: str, password_file: str | None, iterations: int) -> None:
     """Change a user's password. Its open sessions stay; 'txbroker sessions close' ends them."""
-    verifier = verifier_of(_password(name, password_file), iterations)
+    verifier = verifier_of(password_of(name, password_file), iterations)
     with invocation.connect() as broker:
         broker.alter_user(User(name, verifier), ["scram"])
     emit(invocation.as_json, {"changed": name}, lambda: f"Changed the password of {name}.")
@@ -257,18 +256,3 @@ def quotas_of(given: tuple[str, ...]) -> Quotas:
 
 def _written(name: str, value: int) -> str:
     return written(quantities_of(Quotas)[name], value)
-
-
-def _password(name: str, path: str | None) -> str:
-    """Return a password from a file, standard input or a prompt: never from the command line."""
-    if path == "-":
-        return sys.stdin.readline().rstrip("\r\n")
-    if path is not None:
-        return read_secret(path, f"the password of {name}")
-    if not sys.stdin.isatty():
-        raise Failure(
-            f"nobody can be asked for the password of {name}; nothing was done. Give --password-file",
-            Exit.USAGE,
-        )
-    entered: str = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
-    return entered
