@@ -49,11 +49,11 @@ from txbroker.server.endpoints.proxied_connections import ProxyFactory
 from txbroker.server.endpoints.tls_endpoint import TlsServerEndpoint
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.running_broker import RunningBroker
-from txbroker.server.service_manager import ServiceManager
 from txbroker.server.settings import token_issuers
 from txbroker.server.settings.config import Config
 from txbroker.server.settings.proxies import Proxies
 from txbroker.server.start_failures import in_folder, unopened
+from txbroker.server.systemd import Systemd
 from txbroker.server.threads.force_thread import ForceThread
 from txbroker.server.threads.worker_thread import WorkerThread
 from txbroker.server.watching import Watching
@@ -95,7 +95,7 @@ class TxBrokerService(Service):
         self.audit = BrokerAudit(config.service.audit, reactor)
         self.certificates = KnownCertificates()
         self.watching = Watching(config.service, reactor, self.certificates, self.audit)
-        self.manager = ServiceManager(reactor, self.watching.health, config.service.stop_timeout / SECOND)
+        self.systemd = Systemd(reactor, self.watching.health, config.service.stop_timeout / SECOND)
         self._reactor = reactor
         self._end_process = end_process
         self._recovering: Deferred[None] | None = None
@@ -131,7 +131,7 @@ class TxBrokerService(Service):
         self._reactor.callWhenRunning(self._begin)
 
     def _begin(self) -> None:
-        self.manager.start()
+        self.systemd.start()
         try:
             # Before recovery, which may take minutes. And before they listen: the descriptor of a socket that was
             # handed over is closed then.
@@ -371,7 +371,7 @@ class TxBrokerService(Service):
 
         Nothing else is read again. Connections that there are go on, and so does a recovery.
         """
-        with self.manager.reloading():
+        with self.systemd.reloading():
             self._renew()
 
     def _renew(self) -> None:
@@ -445,7 +445,7 @@ class TxBrokerService(Service):
             self.watching.serving = None
             serving.engine.close()
         yield self.watching.stop()
-        self.manager.stop()
+        self.systemd.stop()
         if serving is not None and not self._failed:
             self.log.info("txbroker stopped after {seconds:.2f} s", seconds=time.monotonic() - begun)
 

@@ -17,8 +17,8 @@ from txbroker.monitoring.health import Health, Phase
 from txbroker.server import service as services
 from txbroker.server.given_settings import assignment
 from txbroker.server.service import TxBrokerService
-from txbroker.server.service_manager import ServiceManager
 from txbroker.server.settings.config import merged
+from txbroker.server.systemd import Systemd
 
 RECOVERY = "EXTEND_TIMEOUT_USEC=120000000"
 STOP = "EXTEND_TIMEOUT_USEC=45000000"
@@ -77,7 +77,7 @@ def plain_manager(tmp_path):
 
 def teller(manager, clock=None, **environment):
     health = Health()
-    told = ServiceManager(clock or Clock(), health, 30, {"NOTIFY_SOCKET": manager.address, **environment})
+    told = Systemd(clock or Clock(), health, 30, {"NOTIFY_SOCKET": manager.address, **environment})
     return health, told
 
 
@@ -117,7 +117,7 @@ def test_no_text_becomes_an_assignment_of_its_own(plain_manager):
 
 def test_without_a_manager_nothing_is_opened_or_followed():
     clock, health = Clock(), Health()
-    told = ServiceManager(clock, health, 30, {"WATCHDOG_USEC": "1000000"})
+    told = Systemd(clock, health, 30, {"WATCHDOG_USEC": "1000000"})
     descriptors = len(os.listdir("/proc/self/fd"))
     told.start()
     health.is_now(Phase.SERVING)

@@ -33,7 +33,7 @@ STANDARD_ERROR: Final = 2
 """As a descriptor: twistd has put its log in the place of ``sys.stderr``."""
 
 
-class ServiceManager:
+class Systemd:
     """Tells the service manager each change of ``health``, and at regular intervals that the reactor runs.
 
     ``stop_timeout`` is that of the settings, in seconds. Without ``NOTIFY_SOCKET`` in the ``environment`` nothing is
