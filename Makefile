@@ -26,7 +26,7 @@ demo: java postgresql .venv/.ready  ## run the main job on real data, with kills
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
-	'/usr/include/python3*/Python.h=python3-dev' java=openjdk-17-jre-headless valgrind=valgrind openssl=openssl promtool=prometheus '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
+	'/usr/include/python3*/Python.h=python3-dev' java=openjdk-17-jre-headless valgrind=valgrind openssl=openssl promtool=prometheus systemd-analyze=systemd '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
 
 .PHONY: java
 java:
@@ -181,6 +181,17 @@ bench-amqp: debian compiled  ## measure AMQP beside RabbitMQ, by RabbitMQ's own 
 	@.ci/need-debian '/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server' java=openjdk-17-jre-headless mvn=maven
 	$(MEASURE) benchmarks.amqp $(ARGS)
 
+# By way of the source distributions: what an earlier build has left in the checkout gets into none.
+CONTAINERS ?= $(firstword $(notdir $(shell command -v podman docker)) podman)
+.PHONY: image
+image: .venv/.ready  ## build the image of a broker, with podman or docker
+	rm -rf build/image
+	$(RUN) build --no-isolation --outdir build/image .
+	$(RUN) build --no-isolation --outdir build/image packaging/server
+	cp requirements/image.txt build/image/requirements.txt
+	$(CONTAINERS) build $(if $(filter podman,$(CONTAINERS)),--format docker) --file packaging/image/Dockerfile \
+		--tag txbroker:$$($(RUN) txbroker --version | sed 's/.* //') $(ARGS) build/image
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes
 	$(RUN) models.check $(ARGS)
@@ -220,6 +231,7 @@ venv: compiled  ## set up .venv with the pinned packages
 
 EXTRAS := $(addprefix --extra ,cli twisted tls login tokens postgresql sqlalchemy django zope zstd lz4 spark)
 GROUPS := $(addprefix --group ,bench peers test)
+SERVED := $(addprefix --extra ,cli twisted tls login tokens zstd lz4)
 SHOWN := $(addprefix --extra ,cli twisted sqlalchemy django celery zope)
 
 .PHONY: lock
@@ -227,6 +239,7 @@ lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --output-file requirements/client.txt
 	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --extra login --extra tokens --output-file requirements/runtime.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
+	$(PIN) 3.11 --constraint requirements/test.txt $(SERVED) --output-file requirements/image.txt
 	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(SHOWN) --group docs --output-file requirements/docs.txt
 	$(PIN) 3.11 --group foreign --output-file requirements/foreign.txt

@@ -19,6 +19,8 @@ import txbroker
 from tests.support.broker_process import ENVIRONMENT, PATIENCE, SMALL_FILES, told_broker
 from txbroker import errors
 from txbroker.cli import command_line
+from txbroker.cli.commands import init as command
+from txbroker.server.given_settings import assignment
 from txbroker.server.settings import config, first_file
 
 PASSWORD = "correct horse"
@@ -28,6 +30,8 @@ PASSWORD = "correct horse"
 def init(tmp_path, monkeypatch):
     """Runs the command in an empty folder, with a password that is read from standard input."""
     monkeypatch.chdir(tmp_path)
+    small = dict([assignment(SMALL_FILES)])
+    monkeypatch.setattr(command, "merged", lambda *sources: config.merged(small, *sources))
 
     def init(*words, code=0, password=("--password-file", "-")):
         done = CliRunner().invoke(command_line, ["init", *password, *map(str, words)], input=f"{PASSWORD}\n")
@@ -173,10 +177,7 @@ def test_a_new_file_system_is_a_directory_for_data_and_loses_its_mode(init):
         ),
         (("--data", "no/data"), "no/data cannot be made"),
         (("--data", "data", "--listen", "tcp:0"), "--listen is for the file to write"),
-        (
-            ("--data", "data", "--config", "b.toml", "--listen", "pigeon:7"),
-            "--listen pigeon:7: not an endpoint",
-        ),
+        (("--data", "", "--config", "b.toml"), "setting data is empty"),
         (("--data", "data", "--owner", "nobody-has-this-name"), "has no user 'nobody-has-this-name'"),
         (("--data", "data", "--generate-password"), "contradict each other"),
     ],
@@ -211,6 +212,9 @@ def test_every_file_is_the_owners_who_is_to_run_the_broker_and_the_settings_are_
     assert len(found) > 5
     assert {(path.stat().st_uid, path.stat().st_gid) for path in found} == {(owner.pw_uid, owner.pw_gid)}
     assert Path("b.toml").stat().st_uid == 0
+    init("--data", "data", "--if-not-exists")
+    found = [Path("data"), *Path("data").rglob("*")]
+    assert {path.stat().st_uid for path in found} == {owner.pw_uid}, "root left nothing of its own among them"
 
 
 @pytest.mark.slow

@@ -73,8 +73,11 @@ def test_its_help_is_that_of_the_plugin():
         assert word in done.stdout
 
 
-def test_without_the_plugin_it_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("command", ["serve", "init"])
+def test_without_the_plugin_it_says_what_to_install(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("twisted.plugin.getPlugins", lambda interface: iter(()))
-    done = CliRunner().invoke(command_line, ["serve", "--data", "d"])
+    done = CliRunner().invoke(command_line, [command, "--data", "d"])
+    assert list(tmp_path.iterdir()) == []
     assert done.exit_code == 2
     assert "pip install 'txbroker[server]'" in done.stderr

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import click
 
@@ -19,13 +19,11 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit
 from txbroker.cli.passwords import password_of
+from txbroker.cli.plugin import look_for_plugin
 from txbroker.client.login.verifier import verifier_of
 from txbroker.errors import InvalidSetting
-from txbroker.server.settings.config import DEFAULT_LISTEN
+from txbroker.server.settings.config import DEFAULT_LISTEN, Config, merged, read_file
 from txbroker.server.settings.first_file import text_of
-
-if TYPE_CHECKING:
-    from txbroker.server.settings.config import Config
 
 PASSWORD_BYTES = 18
 """Random bytes of a password that is made here."""
@@ -77,6 +75,7 @@ def init(
         raise Failure(
             "--generate-password and --password-file contradict each other; nothing was done", Exit.USAGE
         )
+    look_for_plugin()
     has_file = file is not None and os.path.lexists(file)
     if has_file and not if_not_exists:
         raise Failure(
@@ -139,18 +138,23 @@ def _put_in_place(temporary: str, file: str) -> None:
 
 
 def _config(file: str | None, data: str | None) -> Config:
-    """Return the settings as a start reads them."""
-    from txbroker.server import given_settings
-
-    given = {} if data is None else {"data": os.path.abspath(data)}
+    """Return the settings. Files that they name are not looked at: who serves may have them, and we not yet."""
+    given = {} if data is None else {"data": data}
     try:
-        return given_settings.checked(given_settings.from_file(file), given)
+        return merged({} if file is None else read_file(file), given)
     except InvalidSetting as error:
         raise Failure(f"{error}; nothing was done", Exit.USAGE) from error
 
 
-def _identity(owner: str | None) -> pwd.struct_passwd | None:
-    """Return the user of the system that the data is to belong to; None for who runs this."""
+class _Identity(NamedTuple):
+    """A user of the system, whom the data belong to."""
+
+    user: int
+    group: int
+
+
+def _identity(owner: str | None) -> _Identity | None:
+    """Return the user that was named; None for none."""
     if owner is None:
         return None
     try:
@@ -159,19 +163,19 @@ def _identity(owner: str | None) -> pwd.struct_passwd | None:
         raise Failure(f"this system has no user {owner!r}; nothing was done", Exit.USAGE) from None
     if os.geteuid() != 0:
         raise Failure("--owner is for root: nobody else may give files away. Nothing was done", Exit.USAGE)
-    return found
+    return _Identity(found.pw_uid, found.pw_gid)
 
 
 @contextmanager
-def _acting_as(identity: pwd.struct_passwd | None) -> Iterator[None]:
+def _acting_as(identity: _Identity | None) -> Iterator[None]:
     """Do what follows as another user, so that every file is its from its first moment on."""
     if identity is None:
         yield
         return
     groups, group = os.getgroups(), os.getegid()
-    os.initgroups(identity.pw_name, identity.pw_gid)
-    os.setegid(identity.pw_gid)
-    os.seteuid(identity.pw_uid)
+    os.setgroups([identity.group])
+    os.setegid(identity.group)
+    os.seteuid(identity.user)
     try:
         yield
     finally:
@@ -180,15 +184,15 @@ def _acting_as(identity: pwd.struct_passwd | None) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def _make_data(config: Config, user: User, identity: pwd.struct_passwd | None, if_not_exists: bool) -> bool:
+def _make_data(config: Config, user: User, identity: _Identity | None, if_not_exists: bool) -> bool:
     """Make the directory and its first user; return whether that was done, or there was one already."""
     from txbroker.server.first_user import Found, make_first_user
     from txbroker.server.start_failures import unopened
 
     data = config.service.data
     try:
-        _make_directory(data, identity)
-        with _acting_as(identity):
+        opener = _make_directory(data, identity)
+        with _acting_as(opener):
             found = make_first_user(OSFilesystem(data), config, user, "txbroker init")
     except OSError as error:
         raise Failure(f"{unopened(data)}: {error}", Exit.USAGE) from error
@@ -208,22 +212,28 @@ def _make_data(config: Config, user: User, identity: pwd.struct_passwd | None, i
     return found is Found.UNUSED
 
 
-def _make_directory(data: str, identity: pwd.struct_passwd | None) -> None:
-    """Make the directory, or take its mode from others who may enter it, if that is for us to say."""
+def _make_directory(data: str, identity: _Identity | None) -> _Identity | None:
+    """Make the directory, or take its mode from others who may enter it, if that is for us to say.
+
+    Return who is to open it: what root finds there that is another user's stays that user's.
+    """
     try:
         os.mkdir(data, DATA_MODE)
         if identity is not None:
-            os.chown(data, identity.pw_uid, identity.pw_gid)
+            os.chown(data, identity.user, identity.group)
+        return identity
     except FileExistsError:
         found = os.stat(data)
-        mine = identity.pw_uid if identity is not None else os.geteuid()
-        if not stat.S_ISDIR(found.st_mode) or set(os.listdir(data)) - {NEW_FILE_SYSTEM}:
-            return  # what it is is judged where it is opened
+    if os.geteuid() == 0 and identity is None and found.st_uid != 0:
+        identity = _Identity(found.st_uid, found.st_gid)
+    mine = os.geteuid() if identity is None else identity.user
+    if stat.S_ISDIR(found.st_mode) and not set(os.listdir(data)) - {NEW_FILE_SYSTEM}:
         if identity is not None and found.st_uid == 0:
-            os.chown(data, identity.pw_uid, identity.pw_gid)
-        elif found.st_uid != mine:
-            return
-        os.chmod(data, DATA_MODE)
+            os.chown(data, identity.user, identity.group)
+            os.chmod(data, DATA_MODE)
+        elif found.st_uid == mine:
+            os.chmod(data, DATA_MODE)
+    return identity
 
 
 def _tell(

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.exits import Exit
+from txbroker.cli.plugin import look_for_plugin
 
 _NOTHING_READ_HERE = {"ignore_unknown_options": True, "help_option_names": list[str]()}
 """Every word is for ``twistd txbroker``, ``--help`` too: that is the one reader of a broker's options."""
@@ -22,16 +23,9 @@ def serve(words: tuple[str, ...]) -> None:
     settings make no sense, and with 1 if it has failed: the last lines of the log say why.
     """
     from twisted.application import app
-    from twisted.application.service import IServiceMaker
-    from twisted.plugin import getPlugins
     from twisted.scripts import twistd
 
-    if not any(maker.tapname == "txbroker" for maker in getPlugins(IServiceMaker)):
-        raise Failure(
-            "the plugin of twistd is not installed; nothing was started. Install it with: pip install "
-            "'txbroker[server]'",
-            Exit.USAGE,
-        )
+    look_for_plugin()
 
     class Options(twistd.ServerOptions):  # type: ignore[misc,name-defined,unused-ignore]
         """Those of twistd, which say in their help by which name it was called."""
