@@ -60,6 +60,10 @@ MAX_ATTRIBUTE = 1 * MIB
 RUNS_REMEMBERED = 64
 """Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes the result of a replay."""
 
+RESTORED_STARTS = 1 << 16
+"""How many numbers of starts a restore leaves out, and as many strides of LSNs: more than the lost time line can have
+used."""
+
 STARTS_KEPT = 4096
 """Newest starts whose nonces are kept: an hour of starting once a second, 90 KB of a checkpoint. Part of the fold's
 meaning, as above."""

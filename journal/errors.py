@@ -79,6 +79,10 @@ class PlatformUnsupported(RequestRefused, ImportError):
     """The imported module runs on Linux only; the message says what this system lacks, and which parts run on it."""
 
 
+class UnknownBackup(RequestRefused):
+    """There is no backup of that name, or none at all. Nothing was done."""
+
+
 class ForeignDirectory(RequestRefused):
     """The directory holds files of something else, and no data of txbroker: a start would add its own files to them."""
 
@@ -125,6 +129,12 @@ class TransactionRolledBack(RequestRefused):
 
 class TransactionCommitted(RequestRefused):
     """The transaction has been committed, so it cannot be rolled back or changed."""
+
+
+class RestoredTransaction(RequestRefused):
+    """The transaction was prepared when the backup was made that these data are restored from. Its coordinator may have
+    decided it since, and forgotten it: no rollback is taken that no person forces. Nothing has changed.
+    """
 
 
 class HeuristicOutcome(RequestRefused):
@@ -271,6 +281,10 @@ class DirectoryLocked(StorageUnavailable):
     """Another process has the data directory open."""
 
 
+class FilesReleased(StorageUnavailable):
+    """The broker did not keep the files of its data directory until they were read: no backup was made of them."""
+
+
 # -- corrupt ---------------------------------------------------------------------------------------
 
 
@@ -306,6 +320,13 @@ class UnknownFormat(CorruptJournal):
 
 class Irreparable(CorruptData):
     """The directory cannot be repaired to one that starts without guessing. Nothing was changed."""
+
+
+class CorruptBackup(CorruptData):
+    """A backup is not what was written there: an object, or the list of what it consists of. Nothing was changed.
+
+    ``path`` is relative to the directory of backups.
+    """
 
 
 class CorruptSegment(CorruptData):

@@ -23,7 +23,7 @@ from journal.check.tally import Tally
 from journal.errors import CorruptData, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.repair_notes import UNFINISHED, repair_notes, told
+from journal.formats.repair_notes import RESTORE_UNFINISHED, UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
@@ -280,7 +280,11 @@ class _Verification:
 
 
 def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
-    """Yield findings about repairs: each one, with its losses; and one that was begun and not finished."""
+    """Yield findings about repairs: each one, with its losses; and one that was begun and not finished, as a restore
+    may be.
+    """
+    if filesystem.exists(filenames.RESTORE):
+        yield Finding(filenames.RESTORE, 0, RESTORE_UNFINISHED)
     if filesystem.exists(filenames.REPAIR_PLAN):
         yield Finding(filenames.REPAIR_PLAN, 0, UNFINISHED)
     try:

@@ -30,7 +30,7 @@ from journal.log.start_history import Starts
 from journal.records import record
 from journal.records.journal_headers import GROUP_HEADER_BYTES, blocks
 from journal.records.outcome import Outcome
-from journal.records.record import AnyRecord, Mark, Messages, Started
+from journal.records.record import AnyRecord, Mark, Messages, Restored, Started
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH
 from journal.transactions.store import JournalTransactionStore
@@ -407,12 +407,14 @@ class Engine:
 
     # -- recovery ----------------------------------------------------------------------------------------------
 
-    def started(self, start_number: int, nonce: bytes, first_lsn: int) -> None:
-        """Begin a start: its first record rolls active transactions back."""
+    def started(
+        self, start_number: int, nonce: bytes, first_lsn: int, restored: Restored = Restored.NOT
+    ) -> None:
+        """Begin a start: its first record rolls active transactions back, and begins a time line if ``restored``."""
         self.start_number = start_number
         self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
         self._archive.settle()
-        self.accept(Started(start_number, self.now(), self.clock.wall(), nonce))
+        self.accept(Started(start_number, self.now(), self.clock.wall(), nonce, restored))
 
     def mark(self) -> bool:
         """Queue a MARK, which proves that all before it was forced, unless there is nothing to prove."""

@@ -1,4 +1,4 @@
-"""The identity of a broker: a random name of its data, journaled at their first start and never changed.
+"""The identity of a broker: a random name of its data, journaled at their first start and changed for a copy alone.
 
 Others keep it beside what they know of this broker's transactions. Session and transaction numbers of two brokers
 coincide, so without it another broker behind the same address would give answers that mean nothing.
@@ -13,21 +13,25 @@ from zope.interface import implementer
 
 from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.interfaces import IFold
-from journal.records.record import Identified
+from journal.records.record import Identified, Restored, Started
 
 
 @implementer(IFold)
 class IdentityFold:
-    """The identity: 32 hexadecimal digits, "" before the first start."""
+    """The identity: 32 hexadecimal digits, "" before the first start, and again before that of a copy."""
 
     name = "identity"
-    handles: tuple[type, ...] = (Identified,)
+    handles: tuple[type, ...] = (Identified, Started)
 
     def __init__(self) -> None:
         self.identity = ""
 
-    def apply(self, lsn: int, record: Identified, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Keep the identity of the record."""
+    def apply(self, lsn: int, record: Identified | Started, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Keep the identity of the record. A copy that begins a time line has none, until a broker gives it one."""
+        if isinstance(record, Started):
+            if record.restored is Restored.COPY:
+                self.identity = ""
+            return
         assert not self.identity, "a broker's data were given a second identity"
         self.identity = record.identity
 

@@ -18,6 +18,7 @@
     repair.plan                                     a repair that has been decided and is being carried out
     repair.new/<number>                             files that it will put in place
     evidence-<when>/<path>                          what a repair has replaced or cut off, as it was
+    restore.unfinished                              there while a backup is being restored to the directory
 
 LSNs and offsets have 32 digits, so that names sort as their numbers do. Functions that make a name return a path
 relative to the data directory. Functions that parse take a bare name, as ``list_directory`` returns it, and return None
@@ -52,10 +53,13 @@ EVIDENCE = "evidence"
 REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
 """Files that a repair leaves only while it runs."""
 
+RESTORE = "restore.unfinished"
+"""There while a backup is being restored to the directory."""
+
 RESERVED_PREFIX = "txbroker."
 """The beginning of the names of the engine's own topics."""
 
-IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
+IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, RESTORE, *REPAIR_FILES, *DIRECTORIES))
 """All fixed names in the data directory itself."""
 
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"

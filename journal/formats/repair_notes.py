@@ -1,4 +1,4 @@
-"""The notes of repairs in a data directory, so that losses are never hidden later."""
+"""The notes of repairs in a data directory, so that losses are never hidden later; and what stops a start."""
 
 from __future__ import annotations
 
@@ -58,3 +58,9 @@ UNFINISHED = (
     "--execute' again: it goes on where it ended"
 )
 """The message of a start that finds a plan."""
+
+RESTORE_UNFINISHED = (
+    "a backup was being restored to this directory, and that was not finished: it holds a part of the backup alone. "
+    "Nothing was changed now. Remove all that is in it, and run 'txbroker restore' again; the backup is as it was"
+)
+"""The message of a start that finds a restore's mark."""

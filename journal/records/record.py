@@ -39,6 +39,7 @@ from journal.records.record_header import lengths as lengths
 from journal.records.record_parts import Placement as Placement
 from journal.records.record_parts import Run as Run
 from journal.records.record_parts import Some as Some
+from journal.records.restored import Restored as Restored
 from journal.records.schedule_records import Cancelled as Cancelled
 from journal.records.schedule_records import Due as Due
 from journal.records.schedule_records import Scheduled as Scheduled
@@ -61,13 +62,15 @@ SecretHash = Annotated[bytes, msgspec.Meta(min_length=SECRET_HASH_BYTES, max_len
 class Started(Record, frozen=True, tag=1):
     """The engine started: active transactions are rolled back, sessions of earlier starts are dead.
 
-    ``wall`` is the wall clock (µs since 1970) at journal time ``at``; it is for people only.
+    ``wall`` is the wall clock (µs since 1970) at journal time ``at``; it is for people only. ``restored`` says whether
+    a new time line begins: the earlier starts are forgotten, and what is prepared is restored.
     """
 
     start: int
     at: int
     wall: int
     nonce: Nonce
+    restored: Restored = Restored.NOT
 
 
 class Mark(Record, frozen=True, tag=2):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from journal.buffers import LeakDetector, PooledAllocator
 from journal.checkpoints.choice import choose_checkpoint
-from journal.constants import START_STRIDE
+from journal.constants import RESTORED_STARTS, START_STRIDE
 from journal.engine.disk_space import check_first_start, refused_work
 from journal.engine.engine import Engine
 from journal.engine.housekeeping import Housekeeping
@@ -24,7 +24,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, InvalidSetting
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.repair_notes import UNFINISHED, repair_notes, told
+from journal.formats.repair_notes import RESTORE_UNFINISHED, UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, read_witness
 from journal.interfaces import IClock, IFilesystem, IFold, ILock, IObserver
@@ -33,7 +33,7 @@ from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
 from journal.progress import Meter, Progress
 from journal.records.journal_headers import GROUP_HEADER_BYTES
-from journal.records.record import NONCE_BYTES
+from journal.records.record import NONCE_BYTES, Restored
 from journal.recovery.first_use import check_ours, check_version
 from journal.recovery.log_files import LogFiles
 from journal.recovery.replay import Replay
@@ -78,16 +78,18 @@ def recover(
     random: Callable[[int], bytes] = secrets.token_bytes,
     cut_logs: bool = False,
     observers: Sequence[IObserver] = (),
+    restored: Restored = Restored.NOT,
 ) -> Engine:
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
     ``random`` gives so many random bytes: what the new start draws is in the journal before anybody can see it.
     ``cut_logs``: what logs hold beyond the checkpoint is dropped, whether the journal has it or not; for repairs.
     ``observers`` see the records above the checkpoint that are replayed, and all that come later.
+    ``restored``: this is the first start of a directory that a backup was copied to, and begins a new time line.
     Raises :class:`ForeignDirectory` for one of something else, :class:`UnknownFormat` for one of another version,
     :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has changed but
-    what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair was not finished, or
-    the ``OSError`` of a failed call.
+    what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair or a restore was not
+    finished, or the ``OSError`` of a failed call.
     """
     settings = (settings or JournalSettings()).check()
     check_ours(filesystem)
@@ -100,11 +102,13 @@ def recover(
     try:
         if filesystem.exists(filenames.REPAIR_PLAN):
             raise CorruptData(UNFINISHED, filenames.REPAIR_PLAN)
+        if filesystem.exists(filenames.RESTORE) and restored is Restored.NOT:
+            raise CorruptData(RESTORE_UNFINISHED, filenames.RESTORE)
         with _collector_paused():
             recovery = _Recovery(
                 filesystem, clock, settings, folds, lock, progress or _silent, random, observers
             )
-            return recovery.run(cut_logs)
+            return recovery.run(cut_logs, restored)
     except BaseException:
         lock.release()
         raise
@@ -184,7 +188,7 @@ class _Recovery:
 
     # -- the order of steps ------------------------------------------------------------------------
 
-    def run(self, cut_logs: bool) -> Engine:
+    def run(self, cut_logs: bool, restored: Restored) -> Engine:
         """Run all steps, in order."""
         self._make_room_on_disk()
         self._report.notes += map(told, repair_notes(self._filesystem))
@@ -205,7 +209,7 @@ class _Recovery:
         )
         engine.set_time(at)
         housekeeping.begin()
-        self._begin(scans, checkpoint, housekeeping)
+        self._begin(scans, checkpoint, housekeeping, restored)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
         engine.on_flush_wanted = _nothing
         self._catalog.make_room = no_room
@@ -333,19 +337,27 @@ class _Recovery:
     # -- the new start -----------------------------------------------------------------------------
 
     def _begin(
-        self, scans: list[ScannedFile], checkpoint: Checkpoint | None, housekeeping: Housekeeping
+        self,
+        scans: list[ScannedFile],
+        checkpoint: Checkpoint | None,
+        housekeeping: Housekeeping,
+        restored: Restored,
     ) -> None:
-        """Begin a new file above every earlier LSN; its first record rolls active transactions back."""
+        """Begin a new file above every earlier LSN; its first record rolls active transactions back.
+
+        A new time line begins above all that the lost one can have used.
+        """
+        step = 1 if restored is Restored.NOT else 1 + RESTORED_STARTS
         end = scans[-1].end.next_lsn if scans else 1
         highest = scans[-1].header.first_lsn if scans else 0
-        first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE
+        first_lsn = (max(end, highest) // START_STRIDE + step) * START_STRIDE
         started = max(scans[-1].header.start if scans else 0, checkpoint.header.start if checkpoint else 0)
         if not self._journal.spare_exists():
             self._journal.fill_spare()
         salt = int.from_bytes(self._random(4))
-        self._journal.open_first(started + 1, salt, first_lsn, end)
+        self._journal.open_first(started + step, salt, first_lsn, end)
         housekeeping.testify(first_lsn - 1, durably=True).run()
-        self._engine.started(started + 1, self._random(NONCE_BYTES), first_lsn)
+        self._engine.started(started + step, self._random(NONCE_BYTES), first_lsn, restored)
         if self._settings.outcome_archive is not None:
             archive = self._engine.transactions.archive
             for record in archive.judge(self._settings.archive, self._engine.now()):

@@ -14,6 +14,7 @@ from journal.folds.queues import DeclaredQueue, QueuesFold
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, packed_checkpoint
 from journal.formats.filenames import SegmentKind
+from journal.formats.repair_notes import RESTORE_UNFINISHED
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.recovery.first_use import check_version
@@ -89,6 +90,8 @@ def diagnose(
     proves that they belong to this log.
     """
     check_version(filesystem)
+    if filesystem.exists(filenames.RESTORE):
+        raise Irreparable(RESTORE_UNFINISHED, filenames.RESTORE)
     return _Diagnosing(filesystem, progress or _silent, accept_unproven).run()
 
 

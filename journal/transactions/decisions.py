@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from journal.log.start_history import Starts
 from journal.records.outcome import Outcome
 from journal.records.record import AnyRecord, Scheduled
 from journal.transaction_states import TransactionNumber
@@ -23,6 +24,9 @@ class Waiting(Protocol):
 
 class Decisions(Protocol):
     """Journals decisions, and applies them to every fold that handles them."""
+
+    starts: Starts
+    """The starts of the data: which of them began a time line."""
 
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision and apply it; return its LSN."""

@@ -39,7 +39,7 @@ from journal.transaction_states import TRANSITIONS, Action, Cause, Input, State,
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions, Waiting
 from journal.transactions.limits import TransactionLimits
-from journal.transactions.refusals import refuse_ended
+from journal.transactions.refusals import judge_restored, refuse_ended
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import (
@@ -288,9 +288,11 @@ class JournalTransactionStore:
             return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner)
         if transaction.state is not State.PREPARED:
             self._judge_active(transaction, one_phase, totals, unsent)
-        elif one_phase:
-            judge_same_content(number, transaction, totals, unsent)
-            totals, unsent = None, NOTHING  # the record that prepared it has them
+        else:
+            judge_restored(transaction, self._engine.starts, Input.COMMIT, cause)
+            if one_phase:
+                judge_same_content(number, transaction, totals, unsent)
+                totals, unsent = None, NOTHING  # the record that prepared it has them
         if transaction.staged.file_entries:
             self.staging.verify(number, transaction.staged)
         session, serial = number
@@ -421,13 +423,15 @@ class JournalTransactionStore:
         self, number: TransactionNumber, cause: Cause, by: Actor | None = None, why: str = ""
     ) -> Outcome | None:
         """Roll back; none of its messages ever becomes visible. For a repetition or an unknown number it
-        returns None.
+        returns None. One that is restored is refused (``RestoredTransaction``) unless a person asks.
         """
-        if number not in self.live:
+        transaction = self.live.get(number)
+        if transaction is None:
             ended = self.outcomes.find(number)
             if ended is not None and ended.state is State.COMMITTED:
                 refuse_ended(ended)
             return None
+        judge_restored(transaction, self._engine.starts, Input.ROLLBACK, cause)
         return self._rollback(number, cause, by, why)
 
     def _rollback(

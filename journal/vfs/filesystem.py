@@ -175,11 +175,15 @@ class OSFile:
 
 @implementer(IFilesystem)
 class OSFilesystem:
-    """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably."""
+    """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    Directories that are made have the mode ``directory_mode``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], directory_mode: int = _DIRECTORY_MODE) -> None:
         self.root = Path(root).absolute()
         self._above = f"{self.root}/"
+        self._directory_mode = directory_mode
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
         """Return the file; with ``create`` a missing one is made."""
@@ -212,7 +216,7 @@ class OSFilesystem:
         """Make a directory. Does nothing if it exists already."""
         full = self._full(path)
         try:
-            os.mkdir(full, _DIRECTORY_MODE)
+            os.mkdir(full, self._directory_mode)
         except FileExistsError:
             if not full.is_dir():
                 raise

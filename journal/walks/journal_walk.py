@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from journal.constants import BLOCK, START_STRIDE
+from journal.constants import BLOCK, RESTORED_STARTS, START_STRIDE
 from journal.errors import CorruptJournal
 from journal.formats import filenames
 from journal.interfaces import IFilesystem
@@ -142,11 +142,12 @@ def _link_findings(
 def leaves_out(header: FileHeader, after: FileHeader) -> bool:
     """Return whether records are missing between two consecutive files, as only a repair leaves them.
 
-    A file continues the one before it, or is the first of the next start, at the next stride.
+    A file continues the one before it, or is the first of the next start, at the next stride. A restore leaves out
+    numbers of starts, and no records.
     """
     if after.start == header.start:
         return after.first_lsn > after.previous_end
-    return after.start > header.start + 1
+    return after.start > header.start + 1 and after.start != header.start + 1 + RESTORED_STARTS
 
 
 def walk_journal(

@@ -8,6 +8,7 @@ from journal.checkpoints.rows import read_sound
 from journal.errors import CorruptData, StorageUnavailable, UnknownFormat
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
+from journal.formats.repair_notes import RESTORE_UNFINISHED
 from journal.formats.store_state import StoreState
 from journal.vfs.filesystem import OSFilesystem
 from journal.walks.checkpoint_walk import checkpoint_lsns
@@ -37,6 +38,8 @@ def newest_checkpoint(path: str) -> Checkpoint:
                     f"a repair of {path} has been begun and not ended, so its files are half the old ones and half the "
                     "new; nothing was read. 'txbroker repair DIR' ends it"
                 )
+            if filesystem.exists(filenames.RESTORE):
+                raise StorageUnavailable(f"{path}: {RESTORE_UNFINISHED}")
             lsns = checkpoint_lsns(filesystem)
             damage: CorruptData | OSError | None = None
             for lsn in reversed(lsns):

@@ -54,7 +54,7 @@ class Directory:
 
     def knows(self, start: Start) -> bool:
         """See :class:`spark.source.logs.Logs`."""
-        return start.number < self._starts.oldest or self._starts.knows(*start)
+        return self._starts.may_have_had(*start)
 
     @property
     def _starts(self) -> Starts:

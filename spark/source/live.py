@@ -9,7 +9,7 @@ import numpy as np
 
 import txbroker
 from journal.arguments import LEAST_TIME
-from journal.constants import STARTS_KEPT
+from journal.constants import RESTORED_STARTS, STARTS_KEPT
 from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.index import MAX_GAP
 from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome
@@ -44,8 +44,9 @@ class Broker:
 
     def knows(self, start: Start) -> bool:
         """Do what :class:`spark.source.logs.Logs` says. An open connection ends when the broker's data are set back."""
-        if start.number <= self.start.number - STARTS_KEPT or start == self.start:
-            return True
+        age = self.start.number - start.number
+        if STARTS_KEPT <= age < RESTORED_STARTS or start == self.start:
+            return True  # one so old is forgotten; of another time line, it would be older by far
         if start not in self._known:
             self._known[start] = self._asked(start)
         return self._known[start]

@@ -39,6 +39,7 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
         errors.UnknownTransaction,
         errors.OutcomeForgotten,
         errors.NotScheduled,
+        errors.UnknownBackup,
     )
     assert (code is Exit.NO) == issubclass(kind, nothing_there), "as if the command had found out by itself"
     if kind is not errors.TxBrokerError:

@@ -1,12 +1,12 @@
-"""Each fault in the retries and filters of groups, and in streams, can be made, and is found within seconds."""
+"""Each fault in the retries and filters of groups, in streams and in backups can be made, and is found in seconds."""
 
 import pytest
 
-from tests.mutants import filters, retries, streams
+from tests.mutants import backup, filters, retries, streams
 from tests.support.faulty_sources import check_can_be_made, copy_sources, faulty, passes
 
 COPIED = ("journal", "txbroker", "tests", "twisted", "pyproject.toml", "setup.cfg")
-SUITES = (retries, filters, streams)
+SUITES = (retries, filters, streams, backup)
 MUTANTS = [pytest.param(each, suite.TESTS, id=each.name) for suite in SUITES for each in suite.MUTANTS]
 SECONDS = 200
 """A fault by which a message does not come again is found by the time that it takes."""
@@ -26,7 +26,7 @@ def copy(tmp_path_factory):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("suite", SUITES, ids=["retries", "filters", "streams"])
+@pytest.mark.parametrize("suite", SUITES, ids=["retries", "filters", "streams", "backup"])
 def test_nothing_is_found_where_there_is_nothing(copy, suite):
     assert passes(copy, *suite.TESTS, seconds=SECONDS)
 

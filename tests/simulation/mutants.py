@@ -258,13 +258,13 @@ MUTANTS: Final = (
     Mutant(
         "use a start's number again",
         "journal/recovery/start.py",
-        "self._engine.started(started + 1, self",
+        "self._engine.started(started + step, self",
         "self._engine.started(1, self",
     ),
     Mutant(
         "use LSNs again",
         "journal/recovery/start.py",
-        "        first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE\n",
+        "        first_lsn = (max(end, highest) // START_STRIDE + step) * START_STRIDE\n",
         "        first_lsn = max(end - 1, highest + 1)\n",
     ),
     Mutant(

@@ -387,6 +387,7 @@ class Describing:
             prepared=each.prepared_at + each.wall_offset if prepared else 0,
             policy=self._policy(each, now),
             principal=principal,
+            restored=prepared and self._engine.starts.is_restored(each.number.session),
         )  # fmt: skip
 
     def _topics(self, partitions: set[int]) -> list[str]:
@@ -423,6 +424,9 @@ class Describing:
             "bytes_compacted": engine.housekeeping.compactor.freed_bytes,
             "transactions_active": len(live) - len(engine.transactions.prepared),
             "transactions_in_doubt": len(engine.transactions.prepared),
+            "transactions_restored": engine.starts.count_restored(
+                n.session for n in engine.transactions.prepared
+            ),
             "outcomes_forced": len(engine.transactions.outcomes.heuristic),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),

@@ -34,6 +34,8 @@ COMMANDS = (
     "outbox",
     "coordinator",
     "config",
+    "backup",
+    "restore",
     "verify",
     "dump",
     "repair",

@@ -60,6 +60,10 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "bytes_compacted": _counter("bytes_compacted", "Bytes by which these have shrunk."),
     "transactions_active": _gauge("transactions_active", "Transactions that are undecided and not prepared."),
     "transactions_in_doubt": _gauge("transactions_in_doubt", "Transactions that are prepared and undecided."),
+    "transactions_restored": _gauge(
+        "transactions_restored",
+        "Prepared transactions that were in the backup that is restored.",
+    ),
     "oldest_in_doubt_age": _gauge(
         "oldest_in_doubt_age_seconds",
         "Time since the oldest of them was prepared; 0 if there is none.",

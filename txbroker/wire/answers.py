@@ -192,7 +192,8 @@ class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``age`` is since it began, or ended if it has, ``prepared_age`` since it was prepared (None: it is not): both count
     only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for an event that has not
     happened. ``told`` is its coordinator's decision after a forced outcome, ``policy`` (None: there is none) what
-    happens next by itself.
+    happens next by itself. ``restored``: it was prepared when the backup was made that the data are restored from, and
+    only a person rolls it back.
     """
 
     session: int
@@ -218,6 +219,7 @@ class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     policy: Policy | None = None
     principal: str = ""
     by_principal: str = ""
+    restored: bool = False
 
     @property
     def contradicted(self) -> bool:
@@ -331,11 +333,13 @@ class FilesPinned(Answer, frozen=True, tag=81):
     """Answers :class:`PinFiles` and :class:`UnpinFiles`. ``lsn``: the newest checkpoint's when the pin was taken.
 
     ``held``: no file has been removed since then that this checkpoint, or the journal above it, refers to. It is false
-    if the disk needed the space meanwhile, and for a session that has no pin, whose ``lsn`` is then 0.
+    if the disk needed the space meanwhile, and for a session that has no pin, whose ``lsn`` is then 0. ``cut`` is the
+    LSN of the last record that had been accepted when the pin was taken: all of them are forced when this is sent.
     """
 
     lsn: int
     held: bool
+    cut: int = 0
 
 
 class Joined(Answer, frozen=True, tag=82):

@@ -323,8 +323,11 @@ class PinFiles(Request, frozen=True, tag=27):
     """Remove none of the data directory's files until :class:`UnpinFiles` or the end of this session.
 
     Answered by :class:`FilesPinned`. A session has one pin; a repetition returns the same one, or a new one if it is
-    not held any more. Refused (DiskFull) while the disk is too full to keep removable files.
+    not held any more. Refused (DiskFull) while the disk is too full to keep removable files. With ``again`` no pin is
+    taken: the answer says whether the one taken before is held.
     """
+
+    again: bool = False
 
 
 class UnpinFiles(Request, frozen=True, tag=28):

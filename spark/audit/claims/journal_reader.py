@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from journal.constants import BLOCK
+from journal.constants import BLOCK, RESTORED_STARTS
 from journal.errors import CorruptJournal
 from journal.formats import filenames
 from journal.interfaces import IFilesystem
@@ -89,10 +89,12 @@ def unbroken_from(files: Sequence[JournalFile]) -> int:
 
 
 def _left_out(before: FileHeader, header: FileHeader) -> bool:
-    """Return whether only a repair leaves two files so: a start continues its own file, or is the next one."""
+    """Return whether only a repair leaves two files so: a start continues its own file, or is the next one, or the
+    first one after a restore.
+    """
     if header.start == before.start:
         return header.first_lsn > header.previous_end
-    return header.start > before.start + 1
+    return header.start > before.start + 1 and header.start != before.start + 1 + RESTORED_STARTS
 
 
 def records(

@@ -7,7 +7,7 @@ import pytest
 from journal.check import Level, verify
 from journal.constants import KIB
 from journal.errors import DiskFull
-from journal.records.record import TopicDeleted
+from journal.records.record import Mark, TopicDeleted
 from journal.transaction_states import Cause
 from tests.support.broker_room import Room as BrokerRoom
 from tests.support.broker_room import refused
@@ -165,11 +165,37 @@ class TestRequests:
         assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(3, 0, False)
         room.engine.housekeeping.checkpoint_inline()
         lsn = room.engine.housekeeping.checkpoint_lsn
-        assert peer.ask(messages.PinFiles) == messages.FilesPinned(4, lsn, True)
-        assert peer.ask(messages.PinFiles) == messages.FilesPinned(5, lsn, True)
+        cut = room.engine.last_lsn
+        assert peer.ask(messages.PinFiles) == messages.FilesPinned(4, lsn, True, cut)
+        room.engine.accept(Mark(room.engine.now()))
+        assert peer.ask(messages.PinFiles) == messages.FilesPinned(5, lsn, True, cut)
         assert peer.ask(messages.AskStatus).values["pins"] == 1
-        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(7, lsn, True)
+        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(7, lsn, True, cut)
         assert peer.ask(messages.AskStatus).values["pins"] == 0
+
+    def test_a_pin_is_answered_when_all_up_to_its_cut_is_forced(self):
+        room = BrokerRoom()
+        peer = room.peer()
+        room.topic()
+        lsn = room.engine.accept(Mark(room.engine.now()))
+        assert room.engine.forced_lsn < lsn
+        pinned = peer.ask(messages.PinFiles)
+        assert (pinned.cut, room.engine.forced_lsn >= lsn) == (lsn, True)
+
+    def test_a_client_asks_whether_its_pin_is_held_and_takes_none_by_that(self):
+        room = BrokerRoom()
+        peer = room.peer()
+        assert not peer.ask(messages.PinFiles, again=True).held
+        assert room.engine.housekeeping.pins == 0
+        pinned = peer.ask(messages.PinFiles)
+        asked = peer.ask(messages.PinFiles, again=True)
+        assert (asked.held, asked.lsn, asked.cut) == (True, pinned.lsn, pinned.cut)
+        room.filesystem.free = 1
+        room.engine.housekeeping.watch_space()
+        room.filesystem.free = 1 << 50
+        assert not peer.ask(messages.PinFiles, again=True).held
+        assert not peer.ask(messages.PinFiles, again=True).held, "it stays lost"
+        assert not peer.ask(messages.UnpinFiles).held
 
     def test_a_pin_ends_with_its_session(self):
         room = BrokerRoom()

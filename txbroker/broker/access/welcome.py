@@ -78,7 +78,9 @@ class Greeting:
     def _other_data(self, session: int) -> BrokerReplaced:
         engine = self._engine
         why = "its data were set back to an older copy, or are other data"
-        if session >> 32 < engine.starts.oldest:
+        if session >> 32 < engine.starts.restored:
+            why = f"its data were restored from a backup, and start {engine.starts.restored} began a new time line"
+        elif session >> 32 < engine.starts.oldest:
             why = f"{why}, or have been started more than {STARTS_KEPT} times since"
         return BrokerReplaced(
             f"the broker behind the address (identity {self._identity.identity}, start {engine.start_number}) knows "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from txbroker.broker.sessions.session import Session
 from txbroker.wire.messages import FilesPinned, PinFiles, UnpinFiles
@@ -13,12 +13,19 @@ if TYPE_CHECKING:
     from journal.engine.garbage import Pin
 
 
+class _Taken(NamedTuple):
+    """A pin, and the LSN of the last record that had been accepted when it was taken."""
+
+    pin: Pin
+    cut: int
+
+
 class Pinning:
     """The pins of sessions, at most one each. A pin is volatile: it ends with the session, and with the broker."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._pins: dict[Session, Pin] = {}
+        self._pins: dict[Session, _Taken] = {}
         self.handlers: Final[dict[type, Callable[[Session, Any, memoryview], FilesPinned]]] = {
             PinFiles: self._pin,
             UnpinFiles: self._unpin,
@@ -26,22 +33,33 @@ class Pinning:
         """The handlers of requests."""
 
     def _pin(self, session: Session, command: PinFiles, data: memoryview) -> FilesPinned:  # noqa: ARG002
-        """Take a pin, or return the one that is held; raises DiskFull where space is scarce."""
-        pin = self._pins.get(session)
-        if pin is None or not pin.held:
-            pin = self._pins[session] = self._engine.housekeeping.pin()
-        return FilesPinned(command.correlation, pin.lsn, pin.held)
+        """Take a pin, or return the one that is held; raises DiskFull where space is scarce.
+
+        The answer waits for the force of all that has been accepted, as answers do.
+        """
+        taken = self._pins.get(session)
+        if command.again:
+            return _said(command.correlation, taken)
+        if taken is None or not taken.pin.held:
+            engine = self._engine
+            taken = self._pins[session] = _Taken(engine.housekeeping.pin(), engine.last_lsn)
+        return _said(command.correlation, taken)
 
     def _unpin(self, session: Session, command: UnpinFiles, data: memoryview) -> FilesPinned:  # noqa: ARG002
         """Release the session's pin, and return whether it was held until now."""
-        pin = self._pins.pop(session, None)
-        if pin is None:
-            return FilesPinned(command.correlation, 0, False)
-        held = pin.held
-        self._engine.housekeeping.unpin(pin)
-        return FilesPinned(command.correlation, pin.lsn, held)
+        taken = self._pins.pop(session, None)
+        said = _said(command.correlation, taken)
+        if taken is not None:
+            self._engine.housekeeping.unpin(taken.pin)
+        return said
 
     def forget(self, session: Session) -> None:
         """The session has ended."""
-        if (pin := self._pins.pop(session, None)) is not None:
-            self._engine.housekeeping.unpin(pin)
+        if (taken := self._pins.pop(session, None)) is not None:
+            self._engine.housekeeping.unpin(taken.pin)
+
+
+def _said(correlation: int, taken: _Taken | None) -> FilesPinned:
+    if taken is None:
+        return FilesPinned(correlation, 0, False)
+    return FilesPinned(correlation, taken.pin.lsn, taken.pin.held, taken.cut)

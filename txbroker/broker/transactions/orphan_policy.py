@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.state import Transaction
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings, OrphanAction
-from txbroker.errors import CorruptData
+from txbroker.errors import CorruptData, RestoredTransaction
 from txbroker.wire.messages import Policy
 
 if TYPE_CHECKING:
@@ -81,24 +81,24 @@ class Orphans:
             )  # fmt: skip
 
     def _end(self, transaction: Transaction) -> None:
-        """End one; if its frames are damaged, it is left to people, and delays no other."""
+        """End one; if its frames are damaged, or it is restored, it is left to people, and delays no other."""
         number, transactions = transaction.number, self._engine.transactions
         why = f"prepared for more than {self._seconds:g} s (orphan_age)"
-        if self._action is OrphanAction.ROLL_BACK:
-            outcome = transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
-            assert outcome is not None
-        else:
-            try:
+        try:
+            if self._action is OrphanAction.ROLL_BACK:
+                outcome = transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
+            else:
                 outcome = transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
-            except CorruptData as error:
-                if self._engine.failed:
-                    raise
-                self.alerted[number] = str(error)
-                self.log.error(
-                    "the orphan policy cannot commit transaction {number} (xid {xid}) of {owner}: {error}",
-                    number=number, xid=transaction.xid, owner=transaction.owner, error=error,
-                )  # fmt: skip
-                return
+        except (CorruptData, RestoredTransaction) as error:
+            if self._engine.failed:
+                raise
+            self.alerted[number] = str(error)
+            self.log.error(
+                "the orphan policy cannot {action} transaction {number} (xid {xid}) of {owner}: {error}",
+                action=self._action.value, number=number, xid=transaction.xid, owner=transaction.owner, error=error,
+            )  # fmt: skip
+            return
+        assert outcome is not None, "it is prepared"
         self.ended += 1
         self.log.warn(
             "transaction {number} (xid {xid}) of {owner}, prepared, was {outcome}",

@@ -27,6 +27,7 @@ GROUPS: Final = {
     "Access": ("access_enabled", "users", "logins", "logins_refused", "access_denied"),
     "Transactions": (
         "transactions_in_doubt",
+        "transactions_restored",
         "oldest_in_doubt_age",
         "transactions_orphaned",
         "orphans_ended",

@@ -77,6 +77,11 @@ def transactions() -> None:
 @click.option(
     "--damaged", is_flag=True, help="Show only forced outcomes whose coordinators decided the opposite."
 )
+@click.option(
+    "--restored",
+    is_flag=True,
+    help="Show only what was prepared when the backup was made that is restored here.",
+)
 @choice_options
 @click.option(
     "--limit", type=click.IntRange(1), help=f"How many at a time (default: {PAGE}; with --json: all)."
@@ -98,25 +103,30 @@ def list_transactions(
     states: tuple[str, ...],
     forced: bool,
     damaged: bool,
+    restored: bool,
     limit: int | None,
     page: int,
     watch: int | None,
     **filters: Any,
 ) -> None:
     """List transactions, the oldest first: what is undecided or damaged, unless told otherwise."""
-    if sum((in_doubt, bool(states), forced, damaged)) > 1:
-        raise click.UsageError("say only one of --in-doubt, --state, --forced and --damaged")
+    if sum((in_doubt, bool(states), forced, damaged, restored)) > 1:
+        raise click.UsageError("say only one of --in-doubt, --state, --forced, --damaged and --restored")
     wanted = [State[name.upper().replace("-", "_")] for name in states]
-    if in_doubt:
+    if in_doubt or restored:
         wanted = [State.PREPARED]
     empty = "There are no such transactions."
     if in_doubt:
         empty = f"No {'such ' if Choice(**filters) else ''}transaction is in doubt."
+    elif restored:
+        empty = "No restored transaction waits for a decision."
     elif not (states or forced or damaged or Choice(**filters)):
         empty = "No transaction is undecided or damaged."
     with invocation.connect() as broker:
         while True:
             found = find(broker, Choice(**filters), wanted, forced or damaged, damaged)
+            if restored:
+                found = [info for info in found if info.restored]
             if watch is not None and not invocation.as_json:
                 click.clear()
                 click.echo(f"{time_text(now_micros())}, every {watch / 1e6:g} s; Ctrl-C ends it\n")
@@ -175,6 +185,11 @@ def closing_lines(
         )
     if any(info.state is State.PREPARED and info.policy is None for info in found):
         lines.append("There is no orphan policy: what is prepared waits until somebody decides it.")
+    if any(info.restored for info in found):
+        lines.append(
+            "Restored ones may have been committed since the backup: a commit is taken, a rollback only from you. "
+            "docs/backup.md says how to find out."
+        )
     if any(info.contradicted for info in found):
         lines.append("DAMAGE: see 'txbroker transactions show NUMBER' for what to do.")
     return lines

@@ -39,6 +39,7 @@ def transaction_json(info: TransactionInfo) -> dict[str, object]:
         "groups": info.groups,
         "began": info.began or None,
         "prepared": info.prepared or None,
+        "restored": info.restored,
         "ended": info.ended or None,
         "policy": policy_json(info.policy),
         "cause": cause_text(info),

@@ -25,7 +25,7 @@ def state_name(state: State) -> str:
 
 def state_text(info: TransactionInfo) -> str:
     """Return its state for people; a heuristic outcome is marked, and a contradicted one, too."""
-    mark = " (forced)" if info.heuristic else ""
+    mark = " (forced)" if info.heuristic else " (restored)" if info.restored else ""
     return state_name(info.state) + mark + (f", {DAMAGE}" if info.contradicted else "")
 
 
@@ -51,6 +51,8 @@ def next_text(info: TransactionInfo) -> str:
     if info.state is not State.PREPARED:
         return "–" if has_ended(info) else "rollback at its time-out"
     policy = info.policy
+    if info.restored:
+        return "a person decides"
     if policy is None:
         return "nothing"
     if policy.done:
@@ -66,6 +68,11 @@ def next_sentence(info: TransactionInfo) -> str:
         return "It is rolled back when its connection ends or transaction_timeout is over, unless it is ended before."
     holds = "Until somebody decides, it keeps its messages, its xid and the positions that it moves."
     policy = info.policy
+    if info.restored:
+        return (
+            "It was prepared when the backup was made from which the data are restored, and may have been committed "
+            f"since: its coordinator can commit it, and only a person can roll it back. {holds}"
+        )
     if policy is None:
         return f"Nothing happens by itself: there is no orphan policy. {holds}"
     if policy.obstacle:

@@ -118,6 +118,13 @@ class Frames(NamedTuple):
     high_watermark: int
 
 
+class PinnedFiles(NamedTuple):
+    """The files of a broker's data directory that are kept: its newest checkpoint, and all up to ``cut`` is forced."""
+
+    checkpoint: int
+    cut: int
+
+
 class GroupPosition(NamedTuple):
     """The position of a group in a partition: the next ``offset`` to read, None if it has none yet.
 

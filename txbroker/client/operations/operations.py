@@ -31,6 +31,7 @@ from txbroker.client.core.results import (
     Frames,
     Listed,
     Message,
+    PinnedFiles,
     decoded,
 )
 from txbroker.client.operations.access_operations import AccessOperations
@@ -308,15 +309,23 @@ class Operations(GroupOperations, AccessOperations, ScheduleOperations, QueueOpe
         await self.core.request(CloseSession(self.core.correlation(), number, by, why), Done)
 
     @client_method
-    async def pin_files(self) -> int:
-        """Keep the broker from removing files of its data directory; return the LSN of its newest checkpoint.
+    async def pin_files(self) -> PinnedFiles:
+        """Keep the broker from removing files of its data directory; return what the files have then, as LSNs.
 
         Programs that read the files use this. The broker keeps the files that this checkpoint and the journal above it
         refer to until :meth:`unpin_files`, until this connection is lost, or until the disk needs the space. Raises
         DiskFull if the disk needs it already. A connection has one pin.
         """
         core = self.core
-        return (await core.request(commands.PinFiles(core.correlation()), commands.FilesPinned)).lsn
+        pinned = await core.request(commands.PinFiles(core.correlation()), commands.FilesPinned)
+        return PinnedFiles(pinned.lsn, pinned.cut)
+
+    @client_method
+    async def files_pinned(self) -> bool:
+        """Return whether the files have been kept all the time since :meth:`pin_files`, and still are."""
+        core = self.core
+        request = commands.PinFiles(core.correlation(), again=True)
+        return (await core.request(request, commands.FilesPinned)).held
 
     @client_method
     async def unpin_files(self) -> bool:

@@ -1,0 +1,111 @@
+"""Manifests: what a backup consists of. One that can be read is a whole backup, because it is written last.
+
+A manifest is two lines: the SHA-256 of the second in hexadecimal, and that, which is JSON.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from journal.backup import layout
+from journal.errors import CorruptBackup, UnknownBackup
+from journal.interfaces import IFilesystem
+from journal.vfs.file_window import file_size, read_some
+from journal.vfs.filesystem import check_path, write_fully
+
+LAYOUT = 1
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file of ``size`` bytes, of which the first ``length`` are the object ``sha256``, and the others zeros."""
+
+    path: str
+    size: int
+    length: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup. All records up to the LSN ``cut`` are in it, above those in the checkpoint at ``checkpoint`` (0: none).
+
+    ``start`` and ``nonce`` (in hexadecimal) are of the start that it was made of, ``made`` is µs since 1970.
+    """
+
+    layout: int = LAYOUT
+    name: str
+    made: int
+    identity: str
+    start: int
+    nonce: str
+    checkpoint: int
+    cut: int
+    files: list[StoredFile]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all contents, also of those that other backups share."""
+        return sum(file.length for file in self.files)
+
+    def objects(self) -> dict[str, int]:
+        """Return the objects that it consists of, and the length of each."""
+        return {file.sha256: file.length for file in self.files}
+
+
+_decode = msgspec.json.Decoder(Manifest).decode
+
+
+def pack_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest's file."""
+    packed = msgspec.json.encode(manifest)
+    return sha256(packed).hexdigest().encode() + b"\n" + packed
+
+
+def write_manifest(filesystem: IFilesystem, manifest: Manifest) -> None:
+    """Write a manifest durably. All that it names must be on disk: from now on the backup counts."""
+    scratch = f"{layout.SCRATCH}/manifest"
+    file = filesystem.open(scratch, create=True)
+    try:
+        write_fully(file, 0, [pack_manifest(manifest)])
+        file.force()
+    finally:
+        file.close()
+    filesystem.rename(scratch, layout.manifest_file(manifest.name))
+    filesystem.force_directory(layout.MANIFESTS)
+
+
+def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
+    """Return a backup's manifest. Raises :class:`UnknownBackup`, or :class:`CorruptBackup` if it is damaged."""
+    layout.number_of_backup(name)
+    path = layout.manifest_file(name)
+    if not filesystem.exists(path):
+        raise UnknownBackup(
+            f"there is no backup {name}; nothing was done. 'txbroker backup list' has those there are"
+        )
+    digest, _, packed = read_some(filesystem, path, 0, file_size(filesystem, path)).partition(b"\n")
+    if sha256(packed).hexdigest().encode() != digest:
+        raise _damaged(path, "it fails its checksum")
+    try:
+        manifest = _decode(packed)
+        for file in manifest.files:
+            _check(file)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _damaged(path, f"it is not one of this version ({error})") from error
+    if manifest.layout != LAYOUT or manifest.name != name:
+        raise _damaged(path, f"it is of backup {manifest.name}, layout {manifest.layout}")
+    return manifest
+
+
+def _check(file: StoredFile) -> None:
+    check_path(file.path)
+    if not file.path or not 0 <= file.length <= file.size or not layout.is_digest(file.sha256):
+        raise ValueError(f"{file.path!r} has no such content")
+
+
+def _damaged(path: str, what: str) -> CorruptBackup:
+    return CorruptBackup(
+        f"{path} is damaged: {what}. What the backup consists of is not known, so it cannot be restored; nothing was "
+        "changed. Restore another backup, or this file from a copy",
+        path,
+    )

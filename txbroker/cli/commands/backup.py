@@ -1,0 +1,260 @@
+"""``txbroker backup``: makes, lists, verifies and removes backups of data directories."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.text import Text
+
+from journal.backup import layout
+from journal.backup.creation import Hold, Made, make_backup
+from journal.backup.holds import StoppedHold
+from journal.backup.manifest import Manifest, read_manifest
+from journal.backup.object_store import prove
+from journal.backup.pace import Pace
+from journal.backup.pruning import Pruned
+from journal.backup.pruning import prune as prune_backups
+from journal.backup.stored_directory import check_stored
+from journal.errors import CorruptBackup, InvalidSetting
+from journal.formats import filenames
+from journal.quantities import size
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.cli.arguments import Parsed
+from txbroker.cli.directory.broker_hold import BrokerHold
+from txbroker.cli.directory.data_directory import DIRECTORY, data_directory
+from txbroker.cli.exits import Exit
+from txbroker.cli.invocation import Group, Invocation, pass_invocation
+from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
+
+PRIVATE = 0o700
+"""The mode of a directory of backups."""
+
+BACKUPS = click.argument("backups", type=click.Path(file_okay=False))
+RATE = click.option(
+    "--rate",
+    type=Parsed("size", size),
+    default="0",
+    metavar="SIZE",
+    help="Read and write no more than SIZE in a second, like 50MiB.",
+)
+
+
+@click.group(cls=Group)
+def backup() -> None:
+    """Make, list, verify and remove backups of a data directory.
+
+    BACKUPS is a directory in which all of them are. 'txbroker restore' restores one.
+    """
+
+
+@backup.command(short_help="Make a backup of a data DIRECTORY, beside its running broker.")
+@DIRECTORY
+@BACKUPS
+@RATE
+@click.option("--verify", is_flag=True, help="Read all of it again, as 'txbroker verify --deep' does.")
+@click.option("--stopped", is_flag=True, help="No broker runs there: lock DIRECTORY meanwhile.")
+@pass_invocation
+def create(
+    invocation: Invocation, directory: str, backups: str, rate: int, verify: bool, stopped: bool
+) -> None:
+    """Make a backup of DIRECTORY in BACKUPS, which is made if it is missing.
+
+    The broker that runs on DIRECTORY is asked (--broker) to keep its files while they are read; that needs the right
+    'backup'. All that it had acknowledged before is in the backup. It counts only if this exits with 0.
+    """
+    source, target = data_directory(directory), OSFilesystem(backups, PRIVATE)
+    check_private(backups)
+    if stopped:
+        emit_made(
+            invocation, _made(source, target, StoppedHold(source, source.lock(filenames.LOCK)), rate, verify)
+        )
+        return
+    with invocation.connect() as broker:
+        emit_made(invocation, _made(source, target, BrokerHold(broker), rate, verify))
+
+
+def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:
+    with progress_bar() as progress:
+        return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
+
+
+def check_private(directory: str) -> None:
+    """Raise :class:`InvalidSetting` if others than its owner may read the directory; it may be missing."""
+    if not Path(directory).exists():
+        return
+    mode = stat.S_IMODE(os.stat(directory).st_mode)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidSetting(
+            f"{directory} may be read by others (mode {mode:04o}), and backups are as secret as the data: passwords "
+            f"can be guessed with them. Nothing was done. Allow it to its owner: chmod 700 {directory}"
+        )
+
+
+class Bar:
+    """Moves a bar on as files are read."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that so many bytes of all are done, and which file is next."""
+        self._bar.update(self._task, completed=done, total=total, description=what[:50])
+
+
+@contextmanager
+def progress_bar() -> Iterator[Bar]:
+    """Show a bar on stderr if it is a terminal."""
+    shown = console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
+        TimeRemainingColumn(), console=shown, transient=True, disable=not shown.is_terminal,
+    )  # fmt: skip
+    with bar:
+        yield Bar(bar, bar.add_task("", total=None))
+
+
+def emit_made(invocation: Invocation, made: Made) -> None:
+    """Print what was made."""
+    document = {**manifest_json(made.manifest), "written": made.written}
+    emit(invocation.as_json, document, lambda: _shown(made))
+
+
+def manifest_json(manifest: Manifest) -> dict[str, object]:
+    """Return a backup for programs."""
+    return {
+        "name": manifest.name,
+        "made": manifest.made,
+        "identity": manifest.identity,
+        "start": manifest.start,
+        "cut": manifest.cut,
+        "files": len(manifest.files),
+        "bytes": manifest.bytes,
+    }
+
+
+def _shown(made: Made) -> RenderableType:
+    manifest = made.manifest
+    return facts(
+        [
+            ("backup", manifest.name),
+            ("holds", f"{size_text(manifest.bytes)} in {count_text(len(manifest.files), 'file')}"),
+            ("written", f"{size_text(made.written)}; the rest was stored already"),
+            ("cut", f"all up to LSN {manifest.cut}, of start {manifest.start}"),
+        ]
+    )
+
+
+def opened(directory: str) -> OSFilesystem:
+    """Return a directory of backups; raises :class:`UnknownBackup` for another one."""
+    filesystem = OSFilesystem(directory)
+    layout.check_backups(filesystem)
+    return filesystem
+
+
+@backup.command("list", short_help="List the backups, the oldest first.")
+@BACKUPS
+@pass_invocation
+def list_backups(invocation: Invocation, backups: str) -> None:
+    """List the backups in BACKUPS, the oldest first. Exits with 6 if the list of what one consists of is damaged."""
+    filesystem = opened(backups)
+    found, damaged = list[Manifest](), list[CorruptBackup]()
+    for name in layout.backup_names(filesystem):
+        try:
+            found.append(read_manifest(filesystem, name))
+        except CorruptBackup as error:
+            damaged.append(error)
+    document = {
+        "backups": [manifest_json(each) for each in found],
+        "damaged": [str(error) for error in damaged],
+    }
+    emit(invocation.as_json, document, lambda: _listed(found, damaged))
+    if damaged:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def _listed(found: list[Manifest], damaged: list[CorruptBackup]) -> RenderableType:
+    columns = ("name", "made", "data", "start", "files", "bytes")
+    rows = [
+        (m.name, time_text(m.made), m.identity[:12] or None, m.start, len(m.files), size_text(m.bytes))
+        for m in found
+    ]
+    return Stack(
+        table(columns, rows, "There are no backups."),
+        *[Text(f"DAMAGED: {error}", style="bold") for error in damaged],
+    )
+
+
+@backup.command(short_help="Read every byte of backups, and verify them.")
+@BACKUPS
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@RATE
+@pass_invocation
+def verify(invocation: Invocation, backups: str, names: tuple[str, ...], rate: int) -> None:
+    """Read every byte of the named backups, or of all, compare it with its checksum, and verify what it holds.
+
+    Nothing is written. Exits with 6 if anything is damaged.
+    """
+    filesystem = opened(backups)
+    lock = filesystem.read_lock(layout.LOCK)
+    sound, damaged = list[str](), list[str]()
+    try:
+        pace, proven = Pace(rate), dict[str, int]()
+        for name in names or layout.backup_names(filesystem):
+            try:
+                manifest = read_manifest(filesystem, name)
+                objects = manifest.objects()
+                prove(filesystem, {d: length for d, length in objects.items() if d not in proven}, pace)
+                proven |= objects
+                check_stored(filesystem, manifest)
+                sound.append(name)
+            except CorruptBackup as error:
+                damaged.append(f"{name}: {error}")
+    finally:
+        lock.release()
+    emit(invocation.as_json, {"sound": sound, "damaged": damaged}, lambda: _verified(sound, damaged))
+    if damaged:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def _verified(sound: list[str], damaged: list[str]) -> RenderableType:
+    said = [Text(f"{count_text(len(sound), 'backup')} sound: {', '.join(sound) or '–'}")]
+    return Stack(*said, *[Text(f"DAMAGED: {text}", style="bold") for text in damaged])
+
+
+@backup.command(short_help="Remove old backups, and what no backup needs.")
+@BACKUPS
+@click.option("--keep", type=click.IntRange(1), required=True, help="How many to keep: the newest ones.")
+@pass_invocation
+def prune(invocation: Invocation, backups: str, keep: int) -> None:
+    """Remove all backups in BACKUPS but the newest ones, then what no backup needs.
+
+    If the list of what a backup consists of cannot be read, nothing is removed.
+    """
+    pruned = prune_backups(opened(backups), keep)
+    document = {"removed": pruned.removed, "objects": pruned.objects, "bytes": pruned.bytes}
+    emit(invocation.as_json, document, lambda: _pruned(pruned))
+
+
+def _pruned(pruned: Pruned) -> RenderableType:
+    gone = f"{count_text(len(pruned.removed), 'backup')} removed"
+    return Text(
+        f"{gone}, and {count_text(pruned.objects, 'object')} ({size_text(pruned.bytes)}) that no backup needs."
+    )

@@ -1,0 +1,66 @@
+"""``txbroker restore``: makes an empty directory what a backup holds, and begins a new time line there."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.text import Text
+
+from journal.backup import layout
+from journal.backup.pace import Pace
+from journal.backup.restoring import RestoredDirectory
+from journal.backup.restoring import restore as restore_backup
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.cli.commands.backup import BACKUPS, RATE, opened, progress_bar
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import count_text, emit, facts, size_text, time_text
+
+
+@click.command(cls=Command, short_help="Restore a backup to an empty DIRECTORY.")
+@BACKUPS
+@click.argument("directory", type=click.Path(file_okay=False))
+@click.option("--backup", "name", default="", metavar="NAME", help="The backup (default: the newest).")
+@click.option("--as-copy", is_flag=True, help="The original lives on: decide nothing of its transactions.")
+@RATE
+@pass_invocation
+def restore(
+    invocation: Invocation, backups: str, directory: str, name: str, as_copy: bool, rate: int
+) -> None:
+    """Restore a backup from BACKUPS to DIRECTORY, which is empty or does not exist, and begin a new time line.
+
+    Every byte of the backup is read and compared with its checksum first. Clients of the time line before are refused
+    (BrokerReplaced), and what was prepared when the backup was made is rolled back by a person alone.
+    """
+    source = opened(backups)
+    lock = source.read_lock(layout.LOCK)
+    try:
+        with progress_bar() as progress:
+            done = restore_backup(
+                source, OSFilesystem(directory), SystemClock(), name, as_copy, Pace(rate), progress
+            )
+    finally:
+        lock.release()
+    document = {
+        "backup": done.manifest.name, "made": done.manifest.made, "start": done.start, "as_copy": as_copy,
+        "restored_transactions": [str(number) for number in done.waiting],
+    }  # fmt: skip
+    emit(invocation.as_json, document, lambda: _shown(done, directory, as_copy))
+
+
+def _shown(done: RestoredDirectory, directory: str, as_copy: bool) -> RenderableType:
+    manifest = done.manifest
+    lines: list[tuple[str, object]] = [
+        ("backup", f"{manifest.name}, of {time_text(manifest.made)}"),
+        ("restored", f"{size_text(manifest.bytes)} to {directory}"),
+        ("time line", f"begun by start {done.start}" + (", as a copy" if as_copy else "")),
+    ]
+    if not done.waiting:
+        return facts(lines)
+    waiting = (
+        f"{count_text(len(done.waiting), 'transaction')} in it were prepared when the backup was made, and may have "
+        "been committed since. Once the broker runs, 'txbroker transactions list --restored' lists them; resolvers "
+        "commit what their databases have, and docs/backup.md says what to do about the others."
+    )
+    return Stack(facts(lines), "", Text(waiting))
