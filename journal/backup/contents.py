@@ -131,6 +131,12 @@ def _journal(
     return _JournalEnd(headers[-1], lsn, started)
 
 
+def newest_start(filesystem: IFilesystem) -> int:
+    """Return the number of the start that made the newest journal file; 0 without one."""
+    lsns = journal_lsns(filesystem)
+    return file_start(filesystem, filenames.journal_file(lsns[-1])).header.start if lsns else 0
+
+
 def _needed(filesystem: IFilesystem, needed_from: int, cut: int) -> list[FileHeader]:
     """Return the headers of the files with the records from ``needed_from`` to the cut, oldest first.
 
@@ -165,7 +171,10 @@ def _proven(reader: FileReader, cut: int, is_newest: bool) -> Group | None:
     for each in reader.groups():
         if isinstance(each, FileEnd):
             if is_newest or each.proof:
-                what = each.proof or f"the journal ends at LSN {each.next_lsn - 1}, before the cut at {cut}"
+                what = each.proof or (
+                    f"the journal ends at LSN {each.next_lsn - 1}, before the cut at {cut}; or it is another directory "
+                    "than that of the broker that was asked"
+                )
                 raise _damaged(reader.path, each.position, f"{each.problem}, and {what}")
             return last
         last = each

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from journal.backup import layout
-from journal.backup.contents import Contents, contents
+from journal.backup.contents import Contents, contents, newest_start
 from journal.backup.manifest import Manifest, StoredFile, write_manifest
 from journal.backup.object_store import ObjectStore, prove
 from journal.backup.pace import Pace
@@ -26,12 +26,13 @@ class Hold(Protocol):
     """What keeps the files of a data directory while they are read.
 
     ``checkpoint`` is the LSN of its newest checkpoint when the hold was taken, ``cut`` that of the last record accepted
-    by then, which is forced by now. ``nonce`` is of the start of the engine that holds the files, "" if none does;
-    ``identity`` likewise.
+    by then, which is forced by now. ``start`` and ``nonce`` are of the engine that holds the files, 0 and "" if none
+    does; ``identity`` likewise.
     """
 
     checkpoint: int
     cut: int
+    start: int
     nonce: bytes
     identity: str
 
@@ -127,8 +128,11 @@ class _Making:
         """Store all files of the cut; what goes wrong because they were not held is told so."""
         hold = self._hold
         try:
+            if hold.start and (start := newest_start(self._source)) != hold.start:
+                raise _other_directory(start)
             found = contents(self._source, hold.checkpoint, hold.cut)
-            self._check_same(found)
+            if hold.nonce and found.nonce != hold.nonce:
+                raise _other_directory(found.start)
             files: list[StoredFile] = []
             done = 0
             for piece in found.pieces:
@@ -147,14 +151,6 @@ class _Making:
                 ) from error
             raise
 
-    def _check_same(self, found: Contents) -> None:
-        if self._hold.nonce and found.nonce != self._hold.nonce:
-            raise InvalidSetting(
-                f"the newest start in the directory is number {found.start}, and not that of the broker that was "
-                "asked: it is another directory than the broker's, or a copy. No backup was made. Name the directory "
-                "of the broker at that address"
-            )
-
     def _manifest(self, found: Contents, files: list[StoredFile]) -> Manifest:
         made = self._clock.wall()
         names = layout.backup_names(self._backups)
@@ -170,6 +166,14 @@ class _Making:
             cut=found.cut,
             files=files,
         )
+
+
+def _other_directory(start: int) -> InvalidSetting:
+    return InvalidSetting(
+        f"the newest start in the directory is number {start}, and not that of the broker that was asked: it is "
+        "another directory than the broker's, or a copy. No backup was made. Name the directory of the broker at that "
+        "address"
+    )
 
 
 def _released() -> FilesReleased:

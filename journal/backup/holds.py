@@ -24,7 +24,7 @@ class EngineHold:
         self._pin = engine.housekeeping.pin()
         self.checkpoint: int = self._pin.lsn
         self.cut = engine.forced_lsn
-        self.nonce = engine.starts.nonce
+        self.start, self.nonce = engine.starts.newest
         self.identity = ""
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class StoppedHold:
             )
         self.checkpoint = choice.newest.header.lsn if choice.newest is not None else 0
         self.cut = scans[-1].end.next_lsn - 1
-        self.nonce, self.identity = b"", ""
+        self.start, self.nonce, self.identity = 0, b"", ""
 
     def check(self) -> None:
         """Raise :class:`LockLost` if the directory is no longer held alone."""

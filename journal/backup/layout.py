@@ -21,6 +21,8 @@ LOCK = "lock"
 OBJECTS = "objects"
 MANIFESTS = "backups"
 SCRATCH = "unfinished"
+PRIVATE = 0o700
+"""The mode of a directory of backups: what is in it is as secret as the data."""
 DIRECTORIES = (OBJECTS, MANIFESTS, SCRATCH)
 NAME_DIGITS = 64
 _IN_ROOT = frozenset((LOCK, "lost+found", *DIRECTORIES))

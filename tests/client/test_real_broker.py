@@ -86,7 +86,9 @@ def test_everything_the_readme_shows(broker):
                 consumer.commit()
                 break
         assert sum(position.offset or 0 for position in connection.group_offsets("billing")) == 1002
-        assert connection.pin_files() == connection.status()["checkpoint_lsn"]
+        pinned, status = connection.pin_files(), connection.status()
+        assert (pinned.checkpoint, pinned.cut) == (status["checkpoint_lsn"], status["last_lsn"])
+        assert connection.files_pinned()
         assert connection.unpin_files()
         assert not connection.unpin_files()
         with pytest.raises(errors.TopicExists):

@@ -141,6 +141,15 @@ class Coordinator:
         self._check_open()
         self._registry.forget(Branch(gid, participant))
 
+    def back_up(self, backups: str | os.PathLike[str]) -> str:
+        """Make a backup of the directory in a directory of backups, which is made if it is missing; return its name.
+
+        Decisions go on meanwhile; all that were made before are in it. ``txbroker restore`` restores it
+        (docs/backup.md). Raises DiskFull, FilesReleased, DirectoryLocked, CorruptData: then no backup was made.
+        """
+        self._check_open()
+        return self._log.back_up(backups)
+
     def resolve(self) -> Resolution:
         """Make one pass over all participants now, in this thread, one after the other; an unreachable one
         raises nothing.

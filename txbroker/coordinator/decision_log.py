@@ -14,6 +14,9 @@ from typing import Final
 
 import msgspec
 
+from journal.backup.creation import make_backup
+from journal.backup.holds import EngineHold
+from journal.backup.layout import PRIVATE
 from journal.constants import KIB, MIB
 from journal.embedded import Log
 from journal.engine.settings import JournalSettings
@@ -113,6 +116,21 @@ class _Queued:
         self.error: BaseException | None = None
 
 
+class _Held:
+    """A hold of the log's files, which is released when no other thread works on the log."""
+
+    def __init__(self, hold: EngineHold, writing: threading.Lock) -> None:
+        self._hold, self._writing = hold, writing
+        self.checkpoint, self.cut = hold.checkpoint, hold.cut
+        self.start, self.nonce, self.identity = hold.start, hold.nonce, hold.identity
+        self.check = hold.check
+
+    def release(self) -> bool:
+        """Release the files; return whether they have been held all the time."""
+        with self._writing:
+            return self._hold.release()
+
+
 class DecisionLog:
     """The decisions, from any thread. Decisions of several threads at a time are forced together."""
 
@@ -144,8 +162,33 @@ class DecisionLog:
         """Return the number of this start; no other start has it."""
         return self._log.engine.start_number
 
+    @property
+    def restored(self) -> int:
+        """The number of the start that was made from a backup, if the log was restored; else 0.
+
+        Decisions of earlier starts may be missing: they may have been made, and ended, after the backup.
+        """
+        return self._log.engine.starts.restored
+
+    def back_up(self, backups: str | os.PathLike[str]) -> str:
+        """Make a backup of the log in a directory of backups, beside its work; return the backup's name.
+
+        All decisions that were forced before are in it. Raises DiskFull, FilesReleased, DirectoryLocked, CorruptData.
+        """
+        with self._writing:
+            hold = EngineHold(self._log.engine)
+        target = OSFilesystem(backups, PRIVATE)
+        return make_backup(
+            self._log.engine.filesystem, target, _Held(hold, self._writing), SystemClock()
+        ).manifest.name
+
     def _read(self, create: bool) -> None:
         log = self._log
+        if log.engine.starts.as_copy:
+            raise errors.InvalidSetting(
+                "the directory was restored as a copy, and a copy of a coordinator's log decides nothing: its original "
+                "may live on. Nothing was done. Restore the backup without --as-copy if it does not"
+            )
         if TOPIC not in log.topics:
             if not create:
                 raise errors.UnknownTopic(

@@ -41,6 +41,13 @@ def text_of(part: str | bytes | None) -> str:
     return part or ""
 
 
+def start_of(gid: str) -> int:
+    """Return the number of the log's start in which a global id was made."""
+    found = _GID.fullmatch(gid)
+    assert found is not None, gid
+    return int(found["run"].partition(".")[0])
+
+
 def is_of(identity: str, gid: str) -> bool:
     """Return whether the coordinator with this identity made it."""
     found = _GID.fullmatch(gid)

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("txbroker.coordinator")
 
 
+RESTORED = (
+    "it was begun before the coordinator's log was restored from a backup, and the log has no decision: it may have "
+    "been decided since, and ended elsewhere. It is not rolled back. Look what the others have, and end it here "
+    "by hand"
+)
+"""Why a prepared branch waits that a restored log knows nothing of."""
+
+
 class Passed(NamedTuple):
     """The results of one pass over a participant: global ids."""
 
@@ -117,7 +125,11 @@ class ParticipantThread:
                 continue
             self._end(resource, gid, True, record.witness, gid in listed, passed)
         for gid in sorted(listed):
-            if registry.is_undecided(gid, before):
+            if not registry.is_undecided(gid, before):
+                continue
+            if registry.is_restored(gid):
+                passed.failed[gid] = RESTORED
+            else:
                 self._end(resource, gid, False, "", True, passed)
         return passed
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.coordinator.decision_log import BranchRecord, Decision, DecisionLog, Heuristic
-from txbroker.coordinator.gids import Branch, Gids
+from txbroker.coordinator.gids import Branch, Gids, start_of
 from txbroker.coordinator.resource import Ending
 
 
@@ -144,6 +144,12 @@ class TransactionRegistry:
     def is_undecided(self, gid: str, before: View) -> bool:
         """Return whether a transaction that was listed after that view has no decision and will never have one."""
         return gid not in before.known and not self._gids.is_later(gid, before.serial)
+
+    def is_restored(self, gid: str) -> bool:
+        """Return whether a transaction was begun before the log was restored from a backup: a decision about it may be
+        lost, so that there is none does not mean that it is rolled back.
+        """
+        return start_of(gid) < self._log.restored
 
     def waiting(self) -> dict[str, dict[str, BranchRecord]]:
         """Return all decided transactions that a participant has not acknowledged."""

@@ -10,6 +10,7 @@ import enum
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -45,6 +46,20 @@ class Told(enum.Enum):
     CONTRADICTED = "a person or the orphan policy had ended it the other way"
 
 
+class InDoubt(NamedTuple):
+    """The transactions that a table decides.
+
+    ``old`` were prepared longer ago than the grace period. ``elsewhere`` counts those of other tables, ``young`` those
+    that are too young, but not as young as those that their programs are deciding. ``restored`` were prepared when the
+    backup was made that the broker's data are restored from.
+    """
+
+    old: list[Xid]
+    elsewhere: int
+    young: int
+    restored: list[Xid]
+
+
 class Resolution(NamedTuple):
     """The results of one pass of a resolver.
 
@@ -64,18 +79,27 @@ class Resolution(NamedTuple):
     """Prepared for less than the grace period, but not just now, as those are that their programs are deciding."""
 
     outbox: Swept = Swept()
+    restored: list[Xid] = []  # noqa: RUF012 - never changed
+    """Restored ones (docs/backup.md) of which the table has no row, and which wait for a person: the row may have been
+    deleted after the backup, because all was done, or never have been there.
+    """
 
     @property
     def is_quiet(self) -> bool:
         """Whether there was nothing to do or to report."""
         return not (
-            self.committed or self.rolled_back or self.waiting or self.contradicted or self.outbox.is_busy
+            self.committed
+            or self.rolled_back
+            or self.waiting
+            or self.contradicted
+            or self.restored
+            or self.outbox.is_busy
         )
 
     @property
     def needs_a_person(self) -> bool:
         """Whether something is left that this pass could not end, or blocks were refused for ever."""
-        return bool(self.waiting or self.contradicted or self.outbox.refused)
+        return bool(self.waiting or self.contradicted or self.restored or self.outbox.refused)
 
     @property
     def sentence(self) -> str:
@@ -85,6 +109,7 @@ class Resolution(NamedTuple):
             (len(self.committed), f"{len(self.committed):,} committed"),
             (len(self.rolled_back), f"{len(self.rolled_back):,} rolled back"),
             (len(self.waiting), f"{len(self.waiting):,} waiting for an open database transaction"),
+            (len(self.restored), f"{len(self.restored):,} restored from a backup and waiting for a person"),
             (len(self.contradicted), f"{len(self.contradicted):,} contradicted by force"),
             (self.removed, f"{count_text(self.removed, 'row')} removed"),
             (self.elsewhere, f"{self.elsewhere:,} of other databases left alone"),
@@ -193,11 +218,13 @@ class Resolver:
         """
         self._waited = 0.0
         done = Resolution([], [], [], [], 0, 0)
-        mine, elsewhere, young = self.in_doubt()
+        found = self.in_doubt()
         ended, failures = list[str](), list[errors.TxBrokerError]()
-        waiting = dict.fromkeys(mine)
-        for xid, verdict in self._verdicts(mine):
-            del waiting[xid]
+        waiting = dict.fromkeys(found.old)
+        restored = dict.fromkeys(found.restored)
+        for xid, verdict in chain(self._verdicts(found.old), self._known_commits(found.restored)):
+            waiting.pop(xid, None)
+            restored.pop(xid, None)
             try:
                 told = self.tell(xid, verdict)
             except (errors.RequestRefused, errors.CorruptData) as error:
@@ -217,11 +244,22 @@ class Resolver:
         return done._replace(
             outbox=swept,
             waiting=list(waiting),
+            restored=list(restored),
             removed=removed,
             contradicted=contradicted,
-            elsewhere=elsewhere,
-            young=young,
+            elsewhere=found.elsewhere,
+            young=found.young,
         )
+
+    def _known_commits(self, restored: list[Xid]) -> Iterator[tuple[Xid, str]]:
+        """Yield restored transactions that the table has as committed.
+
+        No mark is left for the others: that there is no row may mean that all was done, and a mark would say later that
+        a person who commits them contradicts the database.
+        """
+        for xid in restored:
+            if self.table.known(xids.row_key(xid), self._left) == COMMITTED:
+                yield xid, COMMITTED
 
     def _verdicts(self, mine: list[Xid]) -> Iterator[tuple[Xid, str]]:
         """Yield the database's decision about each decided transaction, as soon as it is known.
@@ -253,14 +291,17 @@ class Resolver:
         """Return the seconds for which this pass may still wait."""
         return max(0.0, self.lock_timeout - self._waited)
 
-    def in_doubt(self) -> tuple[list[Xid], int, int]:
+    def in_doubt(self) -> InDoubt:
         """Return the prepared transactions to decide here, and how many belong to other tables or are too young."""
         name, broker, grace = self.connection.name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self._prepared(xids.prefix(name))
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
+        restored = [info.xid for info in mine if info.xid is not None and info.restored]
+        mine = [info for info in mine if not info.restored]
         old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
         busy = sum(1 for info in mine if (info.prepared_age or 0) < min(grace, JUST_NOW))
-        return old, len(found) - len(mine), len(mine) - len(old) - busy
+        elsewhere = len(found) - len(mine) - len(restored)
+        return InDoubt(old, elsewhere, len(mine) - len(old) - busy, restored)
 
     def _prepared(self, prefix: bytes) -> list[TransactionInfo]:
         """Return all prepared transactions of blocks; of this table alone where it may not ask for others.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 class Status(NamedTuple):
     """The state of a connection's background resolver. ``tables`` are the identities of its decision tables.
 
-    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks that
-    the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
+    ``waiting``, with restored ones, and ``contradicted`` are those of the last passes. ``unacknowledged`` counts
+    commits and rollbacks that the broker has not answered yet. ``failure`` is what stopped the last round, or a part of
+    it, "" if nothing did.
 
     Of the outbox: ``undelivered`` counts blocks of this process that are committed and not known to be delivered,
     ``delivered`` rows that were read from the table and delivered, ``refused`` those that were moved away because the

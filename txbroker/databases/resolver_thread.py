@@ -213,7 +213,11 @@ class Background:
             self._committed,
             self._rolled_back,
             self._removed,
-            [str(xid) for charge in charges.values() for xid in charge.last.waiting],
+            [
+                str(xid)
+                for charge in charges.values()
+                for xid in (*charge.last.waiting, *charge.last.restored)
+            ],
             [key for charge in charges.values() for key in charge.last.contradicted],
             len(self._told),
             "; ".join(failures),

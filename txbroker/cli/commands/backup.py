@@ -43,9 +43,6 @@ from txbroker.cli.exits import Exit
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
 
-PRIVATE = 0o700
-"""The mode of a directory of backups."""
-
 BACKUPS = click.argument("backups", type=click.Path(file_okay=False))
 RATE = click.option(
     "--rate",
@@ -79,7 +76,7 @@ def create(
     The broker that runs on DIRECTORY is asked (--broker) to keep its files while they are read; that needs the right
     'backup'. All that it had acknowledged before is in the backup. It counts only if this exits with 0.
     """
-    source, target = data_directory(directory), OSFilesystem(backups, PRIVATE)
+    source, target = data_directory(directory), OSFilesystem(backups, layout.PRIVATE)
     check_private(backups)
     if stopped:
         emit_made(

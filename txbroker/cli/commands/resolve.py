@@ -28,6 +28,12 @@ WAIT = (
     "MySQL: SHOW PROCESSLIST, KILL; SQLite: end the process that has the file open), then resolve again."
 )
 """What to do about a transaction that waits."""
+OF_A_BACKUP = (
+    "A restored transaction was prepared when the backup was made that the broker's data are restored from, and the "
+    "database has no decision: it was never committed, or it was and all of it was done since. Look for the rows that "
+    "belong to it, then end it with 'txbroker transactions commit' or 'rollback'."
+)
+"""What to do about one that was restored."""
 
 
 RESTORED = "restored"
@@ -190,6 +196,7 @@ def resolution_json(found: Resolution) -> dict[str, object]:
         "committed": [str(xid) for xid in found.committed],
         "rolled_back": [str(xid) for xid in found.rolled_back],
         "waiting": [str(xid) for xid in found.waiting],
+        "restored": [str(xid) for xid in found.restored],
         "contradicted": found.contradicted,
         "removed": found.removed,
         "elsewhere": found.elsewhere,
@@ -207,6 +214,7 @@ def resolution_text(found: Resolution) -> RenderableType:
             ("committed", found.committed),
             ("rolled back", found.rolled_back),
             ("waiting", found.waiting),
+            ("restored", found.restored),
             ("contradicted", found.contradicted),
         )
         for xid in xids
@@ -214,4 +222,6 @@ def resolution_text(found: Resolution) -> RenderableType:
     text = found.sentence
     if found.waiting:
         text += f".\n{WAIT}"
+    if found.restored:
+        text += f".\n{OF_A_BACKUP}"
     return Stack(facts(named_ones), text) if named_ones else text

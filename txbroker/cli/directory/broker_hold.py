@@ -23,7 +23,8 @@ class BrokerHold:
         welcomed = connection.core.former
         assert welcomed is not None, "the connection is open"
         self.checkpoint, self.cut = pinned
-        self.nonce, self.identity = welcomed.start, connection.identity
+        self.start, self.nonce = welcomed.session >> 32, welcomed.start
+        self.identity = connection.identity
         self._is_released = False
 
     def check(self) -> None:

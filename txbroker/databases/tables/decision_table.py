@@ -54,6 +54,11 @@ class DecisionTable:
             raise
         return ROLLED_BACK
 
+    def known(self, key: str, patience: float) -> str:
+        """Return the decision that the table has, forced; "" if there is none. Leaves no mark."""
+        self.connection.look()
+        return self._read_forced(key, patience)
+
     def _read_forced(self, key: str, patience: float) -> str:
         """Do what :meth:`read` does, and return only once the decision is on disk."""
         found = self.read(key)

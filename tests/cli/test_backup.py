@@ -1,0 +1,140 @@
+"""Test ``txbroker backup`` and ``txbroker restore`` on real files: stopped directories, and beside a real broker."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import journal
+import txbroker
+from journal.backup import layout
+from journal.errors import FilesReleased
+from journal.vfs.filesystem import OSFilesystem
+from tests.support.broker_process import BrokerProcess
+from txbroker.cli import command_line
+from txbroker.cli.directory.broker_hold import BrokerHold
+from txbroker.cli.exits import Exit
+
+
+def called(*arguments, code=0):
+    """Run the command line; return what it prints, or its error."""
+    done = CliRunner().invoke(command_line, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    return done.output if code != Exit.OK else done.stdout
+
+
+def told(*arguments, code=0):
+    return json.loads(called(*arguments, "--json", code=code))
+
+
+@pytest.fixture
+def data(tmp_path):
+    with journal.open(tmp_path / "data") as log:
+        log.create_topic("events")
+        log.append("events", b"one")
+    return tmp_path / "data"
+
+
+def test_a_stopped_directory_is_backed_up_listed_verified_restored_and_pruned(data, tmp_path):
+    backups = tmp_path / "backups"
+    first = told("backup", "create", data, backups, "--stopped", "--verify")
+    with journal.open(data) as log:
+        log.append("events", b"two")
+    second = told("backup", "create", data, backups, "--stopped", "--rate", "100MiB")
+    listed = told("backup", "list", backups)
+    assert [each["name"] for each in listed["backups"]] == [first["name"], second["name"]]
+    assert told("backup", "verify", backups) == {"sound": [first["name"], second["name"]], "damaged": []}
+    assert (backups.stat().st_mode & 0o777, second["cut"] > first["cut"]) == (0o700, True)
+    objects = [path for path in (backups / "objects").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in objects} == {0o400}
+    assert {path.stat().st_nlink for path in objects} == {1}
+    done = told("restore", backups, tmp_path / "again", "--backup", first["name"])
+    assert (done["backup"], done["restored_transactions"]) == (first["name"], [])
+    with journal.open(tmp_path / "again") as log:
+        assert [message.value for message in log.read("events")] == [b"one"]
+        assert log.engine.start_number == done["start"] + 1
+    assert told("verify", tmp_path / "again", "--deep")["damaged"] is False
+    assert told("backup", "prune", backups, "--keep", "1")["removed"] == [first["name"]]
+    called("restore", backups, tmp_path / "newest")
+    assert "1 backup sound" in called("backup", "verify", backups)
+    assert second["name"] in called("backup", "list", backups)
+
+
+def test_no_inode_of_a_data_directory_is_in_a_backup_nor_of_a_backup_in_a_data_directory(data, tmp_path):
+    called("backup", "create", data, tmp_path / "backups", "--stopped")
+    called("restore", tmp_path / "backups", tmp_path / "again")
+    inodes = [
+        {(path.stat().st_dev, path.stat().st_ino) for path in folder.rglob("*") if path.is_file()}
+        for folder in (data, tmp_path / "backups", tmp_path / "again")
+    ]
+    assert all(inodes)
+    assert not inodes[0] & inodes[1] | inodes[1] & inodes[2] | inodes[0] & inodes[2]
+
+
+def test_what_cannot_be_is_refused_with_an_exit_code_that_says_whose_fault_it_is(data, tmp_path):
+    backups = tmp_path / "backups"
+    assert "no backups" in called("backup", "list", tmp_path / "none", code=Exit.NO)
+    assert "not a data directory" in called(
+        "backup", "create", tmp_path, backups, "--stopped", code=Exit.USAGE
+    )
+    called("backup", "create", data, backups, "--stopped")
+    assert "not empty" in called("restore", backups, data, code=Exit.REFUSED)
+    assert "no backup" in called(
+        "restore", backups, tmp_path / "x", "--backup", "000009-20260101T000000Z", code=Exit.NO
+    )
+    assert "other files" not in called("backup", "create", data, data, "--stopped", code=Exit.REFUSED)
+    backups.chmod(0o750)
+    assert "chmod 700" in called("backup", "create", data, backups, "--stopped", code=Exit.REFUSED)
+    backups.chmod(0o700)
+    called("backup", "prune", backups, "--keep", "0", code=Exit.USAGE)
+    with journal.open(data):
+        called("backup", "create", data, backups, "--stopped", code=Exit.UNREACHABLE)
+    [manifest] = (backups / "backups").iterdir()
+    manifest.write_bytes(manifest.read_bytes().replace(b'"start"', b'"stArt"'))
+    assert "DAMAGED" in called("backup", "list", backups, code=Exit.CORRUPT)
+    assert "damaged" in called("restore", backups, tmp_path / "x", code=Exit.CORRUPT)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_a_backup_beside_a_broker_has_what_was_acknowledged_and_a_lost_pin_makes_none(tmp_path):
+    data, backups = tmp_path / "data", tmp_path / "backups"
+    with BrokerProcess(data) as process, txbroker.connect(process.address) as broker:
+        broker.create_topic("orders", partitions=2)
+        for number in range(100):
+            broker.send("orders", b"%d" % number)
+        made = told("backup", "create", data, backups, "--verify", "--broker", process.address)
+        assert (made["identity"], made["cut"]) == (broker.identity, broker.status()["last_lsn"])
+        assert broker.status()["pins"] == 0
+        other = tmp_path / "other"
+        called("restore", backups, other)
+        said = called("backup", "create", other, backups, "--broker", process.address, code=Exit.REFUSED)
+        assert "another directory than the broker's" in said
+        with txbroker.connect(process.address) as reader:
+            hold = BrokerHold(reader)
+            hold.check()
+            process.kill()
+            process.start()
+            with pytest.raises(FilesReleased):
+                hold.check()
+            assert hold.release() is False
+        assert len(told("backup", "list", backups)["backups"]) == 1
+        called("backup", "create", data, backups, "--broker", "tcp:127.0.0.1:1", code=Exit.UNREACHABLE)
+    with BrokerProcess(tmp_path / "other") as process, txbroker.connect(process.address) as broker:
+        found = [message.value for p in (0, 1) for message in broker.read("orders", p, 0)]
+        assert sorted(map(int, found)) == list(range(100))
+
+
+def test_the_directory_of_backups_is_held_by_one_at_a_time(data, tmp_path):
+    called("backup", "create", data, tmp_path / "backups", "--stopped")
+    held = OSFilesystem(tmp_path / "backups").lock(layout.LOCK)
+    try:
+        called("backup", "create", data, tmp_path / "backups", "--stopped", code=Exit.UNREACHABLE)
+        called("backup", "prune", tmp_path / "backups", "--keep", 1, code=Exit.UNREACHABLE)
+        called("restore", tmp_path / "backups", tmp_path / "x", code=Exit.UNREACHABLE)
+    finally:
+        held.release()
+    assert os.listdir(tmp_path / "backups" / "unfinished") == []
+    assert not Path(tmp_path / "x").exists()
