@@ -225,6 +225,10 @@ drill-shop: postgresql .venv/.ready  ## that shop, with 200 kill -9; ARGS=--naiv
 drill-access: .venv/.ready  ## change rights under load and kills, and judge each answer
 	$(RUN) tests.access_drill $(ARGS)
 
+.PHONY: drill-backup
+drill-backup: .venv/.ready  ## make backups under load and kills, restore and judge each
+	$(RUN) tests.backup_drill $(ARGS)
+
 # The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.
 .PHONY: venv
 venv: compiled  ## set up .venv with the pinned packages
