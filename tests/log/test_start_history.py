@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from journal.check import Level, verify, walk_journal
 from journal.constants import STARTS_KEPT
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.log.start_history import Starts
-from journal.records.record import NONCE_BYTES, Started
+from journal.records.record import NONCE_BYTES, Restored, Started
 from journal.recovery.start import recover
 from journal.repair import diagnose
 from journal.testing import PowerCut
@@ -205,3 +206,31 @@ def test_a_verification_finds_starts_in_a_checkpoint_that_the_journal_does_not_h
     found = damages(inner)
     assert {finding.path for finding in found} == {checkpoint_path(lsn)}
     assert any(problem in finding.problem for finding in found)
+
+
+def test_the_first_start_of_a_time_line_forgets_the_others_and_a_checkpoint_keeps_that_it_did():
+    starts = Starts()
+    starts.apply(1, started(1), b"")
+    starts.apply(2, replace(started(9), restored=Restored.REPLACEMENT), b"")
+    starts.apply(3, started(10), b"")
+    again = Starts()
+    again.restore(reread(Starts, starts.snapshot()))
+    for each in (starts, again):
+        assert (each.restored, each.as_copy, each.oldest) == (9, False, 9)
+        assert not each.knows(1, started(1).nonce)
+        assert not each.may_have_had(1, started(1).nonce)
+        assert each.may_have_had(9, started(9).nonce)
+        assert [each.is_restored(number << 32 | 5) for number in (1, 8, 9, 10)] == [True, True, False, False]
+        assert each.count_restored([1 << 32, 9 << 32, 2 << 32]) == 2
+    assert Starts().count_restored([1 << 32]) == 0
+
+
+def test_a_start_that_is_forgotten_for_its_age_may_have_been_and_one_of_another_time_line_may_not():
+    starts = Starts()
+    starts.apply(1, replace(started(100), restored=Restored.COPY), b"")
+    for number in range(101, STARTS_KEPT + 110):
+        starts.apply(number, started(number), b"")
+    assert (starts.restored, starts.as_copy) == (100, True)
+    assert starts.may_have_had(101, b"any")
+    assert not starts.may_have_had(99, b"any")
+    assert not starts.may_have_had(starts.oldest, b"another")

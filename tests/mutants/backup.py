@@ -12,7 +12,7 @@ _RESTORING, _PRUNING = "journal/backup/restoring.py", "journal/backup/pruning.py
 _START, _STARTS = "journal/recovery/start.py", "journal/log/start_history.py"
 _REFUSALS, _LAYOUT = "journal/transactions/refusals.py", "journal/backup/layout.py"
 
-TESTS: Final = ("tests/backup",)
+TESTS: Final = ("tests/cli/test_backup.py", "tests/backup")
 """What must find them."""
 
 MUTANTS: Final = (
@@ -82,6 +82,14 @@ MUTANTS: Final = (
     Mutant("any directory is the broker's", _CREATION, "found.nonce != self._hold.nonce", "False"),
     # -- the store
     Mutant(
+        "an object is a hard link",
+        _STORE,
+        "                    self._copy(file, target, piece, digest)",
+        "                    os = __import__('os')\n"
+        "                    os.unlink(self._filesystem.root / scratch)\n"
+        "                    os.link(source.root / piece.path, self._filesystem.root / scratch)",
+    ),
+    Mutant(
         "an object is named by its length",
         _STORE,
         "        return found.hexdigest()\n\n    def _is_there",
@@ -105,12 +113,6 @@ MUTANTS: Final = (
         _STORE,
         "            self._filesystem.force_directory(folder)",
         "            pass",
-    ),
-    Mutant(
-        "the folders of objects are not forced",
-        _STORE,
-        "        self._filesystem.force_directory(layout.OBJECTS)",
-        "        pass",
     ),
     Mutant("a manifest is not forced", _MANIFEST, "        file.force()\n", "        pass\n"),
     Mutant(
