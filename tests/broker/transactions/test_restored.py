@@ -1,4 +1,4 @@
-"""Test a broker whose data were restored from a backup: who is let in, what is listed, and what the policy leaves alone.
+"""Test a broker whose data were restored from a backup: whom it lets in, what it lists and leaves alone.
 
 Seen to fail: with `_nonces.clear()` left out a client of before is let in; with `judge_restored` left out the policy
 and its coordinator end the transaction.
@@ -83,7 +83,7 @@ def test_the_orphan_policy_ends_it_neither_way_and_says_so_once(action):
 
 
 def test_a_copy_gets_an_identity_of_its_own_once():
-    room, peer = with_one()
+    room, _ = with_one()
     before = room.broker.greeting._identity.identity
     be_restored(room, Restored.COPY)
     copy = room.broker.greeting._identity.identity

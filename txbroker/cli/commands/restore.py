@@ -59,8 +59,8 @@ def _shown(done: RestoredDirectory, directory: str, as_copy: bool) -> Renderable
     if not done.waiting:
         return facts(lines)
     waiting = (
-        f"{count_text(len(done.waiting), 'transaction')} in it were prepared when the backup was made, and may have "
-        "been committed since. Once the broker runs, 'txbroker transactions list --restored' lists them; resolvers "
-        "commit what their databases have, and docs/backup.md says what to do about the others."
+        f"It holds {count_text(len(done.waiting), 'prepared transaction')}, which may have been committed after the backup. "
+        "Once the broker runs, 'txbroker transactions list --restored' lists what waits; resolvers commit what their "
+        "databases have, and docs/backup.md says what to do about the rest."
     )
     return Stack(facts(lines), "", Text(waiting))
