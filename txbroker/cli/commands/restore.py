@@ -59,7 +59,7 @@ def _shown(done: RestoredDirectory, directory: str, as_copy: bool) -> Renderable
     if not done.waiting:
         return facts(lines)
     waiting = (
-        f"It holds {count_text(len(done.waiting), 'prepared transaction')}, which may have been committed after the backup. "
+        f"It holds {count_text(len(done.waiting), 'prepared transaction')}, which may have been committed since. "
         "Once the broker runs, 'txbroker transactions list --restored' lists what waits; resolvers commit what their "
         "databases have, and docs/backup.md says what to do about the rest."
     )
