@@ -79,7 +79,7 @@ MUTANTS: Final = (
         "    finally:\n        hold.release()\n",
         "    finally:\n        pass\n",
     ),
-    Mutant("any directory is the broker's", _CREATION, "found.nonce != self._hold.nonce", "False"),
+    Mutant("any directory is the broker's", _CREATION, "found.nonce != hold.nonce", "False"),
     # -- the store
     Mutant(
         "an object is a hard link",
