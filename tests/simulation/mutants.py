@@ -158,8 +158,8 @@ MUTANTS: Final = (
     Mutant(
         "forget earlier starts at a checkpoint",
         "journal/log/start_history.py",
-        "        return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])\n",
-        "        return iter(())\n",
+        "        return iter([StartRow(number, nonce, *restored) for number, nonce in self._nonces.items()])\n",
+        "        return iter([StartRow(self.number, self.nonce, *restored)])\n",
     ),
     # -- forces left out
     Mutant("write a group and not force it", "journal/wal/group.py", "        journal.force()\n", ""),
