@@ -208,12 +208,12 @@ def _staged(checkpoint: Checkpoint) -> Iterator[Piece]:
 def _log(filesystem: IFilesystem, store: StoreState) -> Iterator[Piece]:
     """Yield the segments of a log as far as the checkpoint counts them, and the indexes of those that are closed."""
     for number, segment in enumerate(store.segments):
-        path = segment_file(store.directory, segment.base_offset, SegmentKind.LOG)
+        path = segment_file(store.directory, segment.base_offset, SegmentKind.LOG, segment.epoch)
         proof = Proof(SEGMENT_HEADER_BYTES, seed_of(segment.salt), segment.checksum)
         yield Piece(path, segment.size, segment.size, proof)
         if number + 1 < len(store.segments):
             for kind in (SegmentKind.INDEX, SegmentKind.TIME):
-                index = segment_file(store.directory, segment.base_offset, kind)
+                index = segment_file(store.directory, segment.base_offset, kind, segment.epoch)
                 if filesystem.exists(index):
                     yield from _whole(filesystem, index)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journal.backup import layout
+from journal.backup.creation import make_backup
 from journal.backup.holds import EngineHold
 from journal.backup.manifest import read_manifest
 from journal.backup.pace import Pace
@@ -20,7 +21,8 @@ from journal.errors import (
 )
 from journal.formats.witness import Witness, read_witness
 from journal.testing import MemoryFilesystem
-from tests.backup.backup_scene import BIG, at_the_cut, backed_up, held, lived_in, restored, work_on
+from tests.backup.backup_scene import BIG, at_the_cut, backed_up, clock, held, lived_in, restored, work_on
+from tests.broker.queues.compacting import Compacting, value
 from tests.support.engine_room import Room, contents, damage
 
 
@@ -276,3 +278,21 @@ def test_manifests_name_no_path_outside_of_the_directory():
     room, backups = lived_in(), MemoryFilesystem()
     made = backed_up(room, backups)
     assert read_manifest(backups, made.manifest.name) == made.manifest
+
+
+def test_a_compacted_segment_is_in_it_by_the_name_that_the_checkpoint_gives():
+    scene = Compacting()
+    scene.fill(60)
+    scene.acknowledge_but(3, 30)
+    scene.compact()
+    scene.checkpoint()
+    assert [each.epoch for each in scene.store.segments] == [1, 1, 0]
+    backups = MemoryFilesystem()
+    make_backup(scene.room.filesystem, backups, EngineHold(scene.room.engine), clock())
+    target, _ = restored(backups)
+    found = [str(each) for each in verify(target, Level.DEEP) if not each.harmless]
+    assert found == []
+    scene.room.filesystem = target
+    scene.room.start()
+    scene.peer = scene.room.peer()
+    assert scene.all()[:2] == [value(3), value(30)]
