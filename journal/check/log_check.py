@@ -347,17 +347,23 @@ class CrossCheck:
     ) -> memoryview:
         """Return sound frames as a log must have them from offset ``base`` on."""
         data = memoryview(bytearray(frames))
-        stamp(data, base, self._found_time(partition, base) if appended is None else appended)
+        if appended is None:
+            appended = self._found_time(partition, base, base + messages_in(data))
+        stamp(data, base, appended)
         return data
 
     def _stamped(self, entry: JournalEntry, add: Add) -> int | None:
         """Return the append time that the frames of an add have where they lie: 0 if they are as they were sent."""
         return 0 if add.base is None else self._times.of(entry)
 
-    def _found_time(self, partition: int, base: int) -> int:
-        """Return the append time that the log has at an offset, for a record whose start's clock is not known."""
+    def _found_time(self, partition: int, base: int, end: int) -> int:
+        """Return the append time that the log has of messages of a record whose start's clock is not known."""
         log = self._logs.get(partition)
-        head = log.read(base, HEADER_BYTES) if log is not None else None
+        if log is None:
+            return 0
+        while base < end and log.is_in_gap(base):
+            base = log.behind_gap
+        head = log.read(base, HEADER_BYTES) if base < end else None
         return int(HEADER.unpack(head)[3]) if head is not None and len(head) == HEADER_BYTES else 0
 
     def _compare(

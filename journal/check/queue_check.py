@@ -6,7 +6,7 @@ messages are handed out to nobody, or again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from journal.folds.group import Group, GroupRow, restored
 from journal.folds.groups import GroupsFold
@@ -19,15 +19,19 @@ from journal.records.queue_entries import QUEUE_GROUP, QUEUE_TOPIC_PREFIX, waiti
 from journal.walks.findings import Affected, Finding
 
 
-def check_queues(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Yield how the rows of queues differ from those of topics, of logs, and of the group that acknowledges."""
+def check_queues(checkpoint: Checkpoint, moved: Mapping[int, int] | None = None) -> Iterator[Finding]:
+    """Yield how the rows of queues differ from those of topics, of logs, and of the group that acknowledges.
+
+    ``moved`` says to which offset records above the checkpoint's LSN have moved the start of a log, by partition: the
+    checkpoint may have that start already, though what was acknowledged below it is in these records alone.
+    """
     rows = checkpoint.folds.get(QueuesFold.name)
     if rows is None:
         return
     fold = QueuesFold()
     fold.restore(rows)
     path = filenames.checkpoint_file(checkpoint.header.lsn)
-    for what, topic in (*_of_topics(checkpoint, fold), *_of_group(checkpoint, fold)):
+    for what, topic in (*_of_topics(checkpoint, fold), *_of_group(checkpoint, fold, moved or {})):
         yield Finding(path, 0, what, affects=Affected(topic, 0))
 
 
@@ -51,7 +55,9 @@ def _of_topics(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, 
         yield f"topic {topic!r} is a queue's by its name, and there is no queue for it", topic
 
 
-def _of_group(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, str]]:
+def _of_group(
+    checkpoint: Checkpoint, fold: QueuesFold, moved: Mapping[int, int]
+) -> Iterator[tuple[str, str]]:
     rows = checkpoint.folds.get(GroupsFold.name, [])
     row = next((each for each in rows if isinstance(each, GroupRow) and each.name == QUEUE_GROUP), None)
     group = restored(row) if row is not None else Group(b"")
@@ -63,11 +69,11 @@ def _of_group(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, s
     for queue in fold.queues.values():
         for priority, number in enumerate(queue.partitions):
             of = f", priority {priority}" if queue.settings.max_priority else ""
-            for what in _acknowledged(number, group, stores.get(number)):
+            for what in _acknowledged(number, group, stores.get(number), moved.get(number, 0)):
                 yield f"queue {queue.name!r}{of}: {what}", queue.topic
 
 
-def _acknowledged(number: int, group: Group, store: StoreState | None) -> Iterator[str]:
+def _acknowledged(number: int, group: Group, store: StoreState | None, moved: int) -> Iterator[str]:
     position, kept = group.position(number), group.settlements.get(number)
     if position is None:
         yield f"group {QUEUE_GROUP!r} has no position in it"
@@ -77,5 +83,5 @@ def _acknowledged(number: int, group: Group, store: StoreState | None) -> Iterat
     end = max([position, *([kept.finished.end] if kept is not None else [])])
     if end > store.end_offset:
         yield f"messages up to offset {end - 1} are acknowledged, the log ends at {store.end_offset}"
-    if position < store.start_offset:
+    if position < store.start_offset and moved < store.start_offset:
         yield f"message {position} is not acknowledged, and the log starts at {store.start_offset}"

@@ -28,7 +28,7 @@ from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.records.journal_headers import FileHeader
-from journal.records.record import Due, Published, TopicAltered, TopicCreated
+from journal.records.record import Due, LogStartMoved, Published, TopicAltered, TopicCreated
 from journal.recovery.first_use import check_version
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.table import live_rows
@@ -113,6 +113,8 @@ class _Verification:
         self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
+        self._moved: dict[int, int] = {}
+        """To which offset the starts of logs are moved above the newest checkpoint, by partition."""
         self._placed: dict[int, Placed] = {}
         self._following: RecordCheck
 
@@ -142,7 +144,7 @@ class _Verification:
             yield from check_decisions(self._filesystem, newest)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
-            yield from check_queues(newest)
+            yield from check_queues(newest, self._moved)
             reads = self._level is not Level.QUICK
             yield from check_schedule(self._filesystem, newest, reads, self._placed)
             yield from self._staged(newest)
@@ -249,6 +251,8 @@ class _Verification:
             self._rolled_back.add(effect.number)
         elif isinstance(entry.record, (TopicCreated, TopicAltered)) and entry.record.added is not None:
             self._created.update(entry.record.added.numbers)
+        elif isinstance(entry.record, LogStartMoved):
+            self._moved[entry.record.partition] = entry.record.start_offset
 
     # -- what a checkpoint refers to ---------------------------------------------------------------
 

@@ -120,6 +120,11 @@ class LogReader:
                 return False
         return self._gap[0] <= offset < self._gap[1]
 
+    @property
+    def behind_gap(self) -> int:
+        """The offset behind the gap that was found last."""
+        return self._gap[1]
+
     def lose_place(self) -> None:
         """Look for the next offset anew, because the bytes read do not belong there."""
         self._offset = -1
