@@ -106,14 +106,34 @@ class OffsetSet:
         """Return a new set of the offsets that are at or above ``first`` and below ``end``."""
         found = OffsetSet()
         if first < end:
-            low, high = first >> CHUNK_BITS, (end - 1) >> CHUNK_BITS
-            for number in [each for each in self._chunks if low <= each <= high]:
+            high = (end - 1) >> CHUNK_BITS
+            for number in self._numbers(first >> CHUNK_BITS, high):
                 found._chunks[number] = self._chunks[number]
             found.discard_below(first)
             if high in found._chunks:
                 kept = (1 << ((end - 1 & _PLACE) + 1)) - 1
                 found._put(high, found._chunks[high] & kept)
         return found
+
+    def count_within(self, first: int, end: int) -> int:
+        """Return how many offsets are at or above ``first`` and below ``end``."""
+        if first >= end:
+            return 0
+        low, high, count = first >> CHUNK_BITS, (end - 1) >> CHUNK_BITS, 0
+        for number in self._numbers(low, high):
+            chunk = self._chunks[number]
+            if number == high:
+                chunk &= (1 << ((end - 1 & _PLACE) + 1)) - 1
+            if number == low:
+                chunk >>= first & _PLACE
+            count += CHUNK if chunk is _FULL else chunk.bit_count()
+        return count
+
+    def _numbers(self, low: int, high: int) -> list[int]:
+        """Return the numbers of the chunks that there are, from one to another one."""
+        if high - low < len(self._chunks):
+            return [number for number in range(low, high + 1) if number in self._chunks]
+        return [number for number in self._chunks if low <= number <= high]
 
     def intersects(self, other: OffsetSet) -> bool:
         """Return whether an offset is in both sets."""

@@ -148,6 +148,17 @@ def test_what_two_sets_share_and_what_is_below_an_offset(one, other, offset):
     assert members(first.within(0, offset)) == {each for each in one if each < offset}
 
 
+@given(st.sets(OFFSETS, max_size=9), st.lists(st.tuples(OFFSETS, OFFSETS), max_size=2), OFFSETS, OFFSETS)
+def test_what_is_between_two_offsets(single, ranges, first, end):
+    some, all_of_them = made(single), set(single)
+    for each in ranges:
+        some.add_range(min(each), max(each))
+        all_of_them |= set(range(min(each), max(each)))
+    between = {offset for offset in all_of_them if first <= offset < end}
+    assert members(some.within(first, end)) == between
+    assert some.count_within(first, end) == len(between)
+
+
 def test_the_part_of_a_set_between_two_offsets_is_a_set_of_its_own():
     whole = OffsetSet()
     whole.add_range(5, 3 * CHUNK)

@@ -109,6 +109,8 @@ class Housekeeping:
         self._filling = False
         self._counted_at = 0
         self.free_bytes = 0
+        self._room = 0
+        """Free bytes beyond those that finishing needs."""
         self.reserve_bytes = reserve(settings)
         self._scarce_below = self.reserve_bytes + SCARCE * settings.pool_bytes
         self._ballast_tried = False
@@ -153,7 +155,8 @@ class Housekeeping:
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
-        if (step := self.compactor.job(may_begin=not self._garbage.pins)) is not None:
+        room = 0 if self._garbage.pins or self._engine.full else self._room
+        if (step := self.compactor.job(room)) is not None:
             found.append(step)
         if now - self._trimmed_at >= TRIM_INTERVAL:
             self._trimmed_at = now
@@ -283,10 +286,11 @@ class Housekeeping:
         """Refuse new work while the space that finishing needs is about to run out; free space alone decides."""
         engine = self._engine
         self.free_bytes = engine.filesystem.free_bytes()
-        room = self.free_bytes - self.reserve_bytes - self._copies()
+        room = self.free_bytes - self.reserve_bytes - self._copies() - self.compactor.left_bytes
         if self._scarce:
             self._garbage.release_all()  # before any request is refused because of the files that they keep
             room -= under_way(engine, self._settings.file_bytes)
+        self._room = room
         no_room = room < 0 or engine.now() < self._no_room_until
         engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
 

@@ -45,16 +45,21 @@ class Unread(NamedTuple):
 
     def count_within(self, first: int, end: int) -> int:
         """Return how many of the offsets from ``first`` to below ``end`` it has."""
-        return max(0, min(self.below, end) - first) + len(self.offsets.within(max(first, self.below), end))
+        return max(0, min(self.below, end) - first) + self.offsets.count_within(max(first, self.below), end)
 
-    def rest(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the runs of those that it does not have; ends are exclusive."""
-        found, at = list[tuple[int, int]](), max(first, self.below)
+    def within(self, first: int, end: int) -> Unread:
+        """Return what it has of these offsets, now and later: another thread may use it."""
+        return Unread(self.below, self.offsets.within(max(first, self.below), end))
+
+    def rest(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of those that it does not have; ends are exclusive."""
+        at = max(first, self.below)
         for begin, behind in self.offsets.within(at, end).runs():
             if at < begin:
-                found.append((at, begin))
+                yield at, begin
             at = behind
-        return [*found, (at, end)] if at < end else found
+        if at < end:
+            yield at, end
 
 
 def is_worth_it(segment: Segment, unread: Unread) -> bool:
@@ -74,18 +79,19 @@ class _Unsound(Exception):
 class Compaction:
     """The compaction of one segment, step by step. :meth:`step` touches files alone, and may run on any thread.
 
-    ``kept`` are the runs of offsets that may still be read. ``result`` is the new segment once it is done; None if the
-    old file is damaged, or the disk is full: then the old one stays.
+    ``unread`` must not change. ``result`` is the new segment once it is done; None if the old file is damaged, or the
+    disk is full (``no_room``): then the old one stays. ``left`` is how many bytes it may still write, at most.
     """
 
     def __init__(
-        self, filesystem: IFilesystem, segment: Segment, kept: list[tuple[int, int]], header: SegmentHeader
+        self, filesystem: IFilesystem, segment: Segment, unread: Unread, header: SegmentHeader
     ) -> None:
         self.segment = segment
         self.result: Segment | None = None
-        self.is_done = False
+        self.is_done = self.no_room = False
+        self.left = segment.size
         self._filesystem = filesystem
-        self._kept = kept
+        self._unread = unread
         self._header = header
         self._steps = self._run()
 
@@ -94,34 +100,33 @@ class Compaction:
         try:
             next(self._steps)
         except StopIteration:
-            self.is_done = True
+            self.is_done, self.left = True, 0
 
     def abandon(self) -> None:
         """Do no more: the log was deleted. What was written is no file of any log."""
         self._steps.close()
-        self.is_done = True
+        self.is_done, self.left = True, 0
 
     def _run(self) -> Generator[None]:
         segment = self.segment
+        writer = _Writer(self._filesystem, segment, self._header)
         with opened(self._filesystem, segment.path) as file:
             try:
                 yield from self._prove(file)
-                writer = _Writer(self._filesystem, segment, self._header)
-                try:
-                    yield from self._copy(file, writer)
-                    self.result = writer.finish()
-                except OSError as error:
-                    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                        raise
-                    _log.warning("%s is not compacted, the disk is full: %s", segment.path, error)
-                    writer.remove()
-                except (_Unsound, BrokenChain) as error:
-                    _log.warning("%s is not compacted: %s", segment.path, error)
-                    writer.remove()
-                finally:
-                    writer.close()
-            except _Unsound as error:
+                writer.begin()
+                yield from self._copy(file, writer)
+                self.result = writer.finish()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                _log.warning("%s is not compacted, the disk is full: %s", segment.path, error)
+                self.no_room = True
+                writer.remove()
+            except (_Unsound, BrokenChain) as error:
                 _log.warning("%s is not compacted: %s", segment.path, error)
+                writer.remove()
+            finally:
+                writer.close()
 
     def _prove(self, file: IFile) -> Generator[None]:
         """Raise for a file that is not as it was written."""
@@ -147,6 +152,7 @@ class Compaction:
             frames, bytes_ahead = frames + 1, bytes_ahead + place.length
             if frames >= _MOST_FRAMES or bytes_ahead >= COPIED_AT_ONCE:
                 writer.flush()
+                self.left = max(0, self.segment.size - writer.written)
                 frames = bytes_ahead = 0
                 yield
 
@@ -159,7 +165,7 @@ class Compaction:
         starts = [each.offset for each in known]
         offset, position = segment.base_offset, SEGMENT_HEADER_BYTES
         walk = walk_headers(file.read, segment, offset, position)
-        for first, end in self._kept:
+        for first, end in self._unread.rest(offset, segment.end_offset):
             at = bisect_right(starts, first) - 1
             if at >= 0 and known[at].position - position > MAX_GAP:
                 offset, position, _ = known[at]
@@ -179,7 +185,6 @@ class _Writer:
     def __init__(self, filesystem: IFilesystem, old: Segment, header: SegmentHeader) -> None:
         self._filesystem = filesystem
         self._old = old
-        self.path = ""
         epoch = old.epoch + 1
         while any(filesystem.exists(_file(old, kind, epoch)) for kind in SegmentKind):
             epoch += 1  # left by a crash, and about to be removed
@@ -191,16 +196,20 @@ class _Writer:
             epoch=epoch,
             removed=0,
         )
-        self._file = filesystem.open(self._new.path, create=True)
+        self._file: IFile | None = None
         self._entries = IndexEntries()
         self._running: list[int] = []
         self._times = deque(
             sound_times(_contents(filesystem, old.time_path), old.seed, old.base_offset, old.end_offset)
         )
         self._offset = old.base_offset
-        self._written = 0
+        self.written = 0
         self._waiting = bytearray(pack_segment_header(header))
         self._unsummed = bytearray()
+
+    def begin(self) -> None:
+        """Make the file."""
+        self._file = self._filesystem.open(self._new.path, create=True)
 
     def add(self, place: FramePlace, data: bytes) -> None:
         """Add a frame, behind the gap before it."""
@@ -236,8 +245,9 @@ class _Writer:
 
     def flush(self) -> None:
         """Write what waits."""
-        write_fully(self._file, self._written, [bytes(self._waiting)])
-        self._written += len(self._waiting)
+        assert self._file is not None
+        write_fully(self._file, self.written, [bytes(self._waiting)])
+        self.written += len(self._waiting)
         self._waiting.clear()
 
     def finish(self) -> Segment:
@@ -245,6 +255,7 @@ class _Writer:
         self._gap(self._old.end_offset)
         self._sum()
         self.flush()
+        assert self._file is not None
         self._file.force()
         new = self._new
         if not is_needless(new.size) or self._entries.places:
@@ -266,8 +277,9 @@ class _Writer:
                 self._filesystem.unlink(path)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, if there is one."""
+        if self._file is not None:
+            self._file.close()
 
 
 def _file(segment: Segment, kind: SegmentKind, epoch: int) -> str:

@@ -9,7 +9,7 @@ from journal.log.message_store import MessageStore
 from journal.records.record import TopicAltered
 from journal.settings import TopicSettings
 from tests.broker.queues.scene import Scene
-from tests.support.broker_room import Peer
+from tests.support.broker_room import Peer, Room
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_TAKEN
 
@@ -23,8 +23,8 @@ def value(number: int) -> bytes:
 class Compacting(Scene):
     """A scene with a queue of small segments, of 26 messages each."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
+    def __init__(self, room: Room | None = None, **settings: Any) -> None:
+        super().__init__(room)
         self.number = self.queue(**settings)
         self.room.engine.accept(TopicAltered(self.store.topic, SMALL, self.room.engine.now()))
         self.sent = 0

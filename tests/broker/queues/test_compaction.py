@@ -6,20 +6,25 @@ the look whether a file of that name is left from before.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from journal.check import Level, verify
 from journal.engine import compactor
 from journal.engine.compactor import CompactSegment
 from journal.engine.housekeeping import Phase
 from journal.formats.frame import GAP, HEADER, decode_run, walk
+from journal.testing.faults import Fault, Operation
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.compacting import Compacting, value
 from tests.broker.queues.scene import SELF, acknowledged, framed
-from tests.support.broker_room import Peer
+from tests.queues.queue_room import TinyJournal
+from tests.queues.test_queue_crashes import CrashRoom
+from tests.support.broker_room import Peer, Room
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_TAKEN
 
@@ -283,3 +288,106 @@ def test_a_start_measures_what_lies_beside_gaps():
         scene.room.timers.advance(1)
         scene.room.engine.sync()
     assert scene.info().ready_bytes == 3 * len(value(0))
+
+
+def test_segments_are_looked_at_a_few_at_a_time(scene, monkeypatch):
+    monkeypatch.setattr(compactor, "LOOKED_AT_ONCE", 2)
+    scene.fill(200)
+    scene.acknowledge_but(5, 50, 51, 120)
+    housekeeping = scene.room.engine.housekeeping
+    housekeeping.compactor.look()
+    for _ in range(10):
+        housekeeping.compactor.look()
+        housekeeping.run_inline()
+    assert housekeeping.compactor.compacted == 7
+
+
+def test_none_begins_without_room_beyond_what_finishing_needs(scene):
+    scene.fill(60)
+    scene.acknowledge_but(3)
+    housekeeping, filesystem = scene.room.engine.housekeeping, scene.room.filesystem
+    usual, filesystem.free = filesystem.free, housekeeping.reserve_bytes + scene.store.segments[0].size - 1
+    scene.compact()
+    assert housekeeping.compactor.compacted == 0
+    filesystem.free = usual
+    scene.compact()
+    assert housekeeping.compactor.compacted == 2
+
+
+def test_what_one_may_still_write_is_no_room_for_new_work(scene):
+    scene.fill(60)
+    scene.acknowledge_but(3)
+    engine, filesystem = scene.room.engine, scene.room.filesystem
+    housekeeping = engine.housekeeping
+    filesystem.free = housekeeping.reserve_bytes + scene.store.segments[0].size
+    housekeeping.compactor.look()
+    run(scene, lambda: False, most=1)
+    housekeeping.watch_space()
+    assert not housekeeping.reserve_space(3)
+    while housekeeping.compactor.compacted == 0:
+        housekeeping.run_inline()
+    housekeeping.watch_space()
+    assert housekeeping.reserve_space(3)
+
+
+@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.WRITE, Operation.FORCE])
+def test_a_disk_that_is_full_in_the_middle_stops_one_until_the_next_look(operation):
+    room = CrashRoom()
+    scene = Compacting(room)
+    scene.fill(60)
+    scene.acknowledge_but(3)
+    room.plan.faults.append(Fault(operation, path="*-1.log", error=errno.ENOSPC, times=2))
+    scene.compact()
+    assert room.engine.housekeeping.compactor.compacted == 0
+    assert scene.files() == [".log", "26.log", "52.log"]
+    room.plan.faults.clear()
+    scene.compact()
+    assert room.engine.housekeeping.compactor.compacted == 2
+    assert scene.all()[0] == value(3)
+
+
+def test_a_checkpoint_may_have_a_start_that_was_moved_behind_its_folds(scene):
+    """A kill leaves that, and it is no fault: what was acknowledged is in the journal above it."""
+    scene.fill(60)
+    scene.publish("q", value(60))
+    engine, housekeeping = scene.room.engine, scene.room.engine.housekeeping
+    scene.take(scene.number, MAX_TAKEN, max_bytes=1 << 30)
+    housekeeping.request_checkpoint()
+    jobs = engine.jobs(engine.now())
+    assert housekeeping.phase is Phase.FLUSHING
+    scene.acknowledge(scene.number, *range(60))
+    assert scene.room.broker.queues.retain() == 1
+    engine.sync()
+    while housekeeping.phase is not Phase.NONE:
+        for job in jobs:
+            job.run()
+            engine.finish(job)
+        jobs = engine.jobs(engine.now())
+    scene.check_sound()
+
+
+def test_verification_finds_the_append_time_of_messages_behind_a_gap():
+    """A power cut brings a file of the journal back that was removed, of a start whose clock nothing tells any more."""
+    scene = Compacting(Room(TinyJournal(file_bytes=64 << 10, low_water_bytes=0)))
+    scene.queue("other")
+    [first] = [name for name in scene.room.filesystem.list_directory("journal") if name.endswith(".journal")]
+    for _ in range(80):
+        scene.publish("other", b"x" * 1000)
+    for _ in range(2):
+        scene.checkpoint()
+        scene.publish("other", b"x")
+    scene.publish("q", *[value(n) for n in range(20)])
+    scene.sent = 20
+    scene.fill(40)
+    scene.acknowledge_but(3)
+    scene.compact()
+    scene.checkpoint()
+    scene.restart()
+    for _ in range(3):
+        scene.publish("q", b"x")
+        scene.checkpoint()
+    disk = scene.room.filesystem.crash_clone(0, 0.0)
+    files = sorted(name for name in disk.list_directory("journal") if name.endswith(".journal"))
+    assert len(files) > 1
+    assert files[0] != first
+    assert [str(each) for each in verify(disk, Level.DEEP) if not each.harmless] == []
