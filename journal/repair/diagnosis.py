@@ -15,6 +15,7 @@ from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, packed_checkpoint
 from journal.formats.filenames import SegmentKind
 from journal.formats.repair_notes import RESTORE_UNFINISHED
+from journal.formats.store_state import SegmentState
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.recovery.first_use import check_version
@@ -35,7 +36,7 @@ from journal.repair.losses import (
     unproven_messages,
     unproven_offsets,
 )
-from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_of
+from journal.repair.segment_plan import DamagedSegment, SegmentFiles, is_proven, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -302,10 +303,14 @@ class _Diagnosing:
 
     def _segments(self, damaged: list[DamagedSegment], finder: Finder) -> None:
         result = self._result
-        made_new: dict[tuple[int, int], int] = {}
+        made_new: dict[tuple[int, int], SegmentState] = {}
         taken = {segment.path for segment in damaged}
         for segment in damaged:
-            change, lost, checksum = segment.mended(self._filesystem, finder.found)
+            change, lost, state = segment.mended(self._filesystem, finder.found)
+            if lost and (before := self._before_compaction(segment)) is not None:
+                result.changes.append(Change(segment.path, None, "the file that it was made of is there"))
+                made_new[segment.store.number, before.base_offset] = before
+                continue
             result.changes.append(change)
             result.lost += lost_offsets(segment.store, lost)
             result.lost += unproven_offsets(segment.store, segment.unproven, lost, self._accept)
@@ -313,22 +318,30 @@ class _Diagnosing:
             if segment.source and segment.source not in taken:
                 taken.add(segment.source)
                 result.changes.append(Change(segment.source, None, f"it is {segment.path}"))
-            if checksum != segment.state.checksum:
-                made_new[segment.store.number, segment.state.base_offset] = checksum
+            if state != segment.state:
+                made_new[segment.store.number, state.base_offset] = state
         if made_new:
             self._rewrite_checkpoint(made_new)
 
-    def _rewrite_checkpoint(self, checksums: dict[tuple[int, int], int]) -> None:
-        """Write the running checksums of changed segments into the newest checkpoint; older checkpoints are removed."""
+    def _before_compaction(self, segment: DamagedSegment) -> SegmentState | None:
+        """Return what an older checkpoint says of the segment if it had another file then, which is whole."""
+        known, number = segment.state, segment.store.number
+        for checkpoint in reversed(self._sound[:-1]):
+            store = next((each for each in checkpoint.stores if each.number == number), None)
+            for state in store.segments if store is not None else ():
+                is_same = (state.base_offset, state.end_offset) == (known.base_offset, known.end_offset)
+                if store is not None and is_same and state.epoch < known.epoch:
+                    return state if is_proven(self._filesystem, store, state) else None
+        return None
+
+    def _rewrite_checkpoint(self, states: dict[tuple[int, int], SegmentState]) -> None:
+        """Write the states of changed segments into the newest checkpoint; older checkpoints are removed."""
         newest = self._newest
         assert newest is not None
         stores = [
             replace(
                 store,
-                segments=[
-                    replace(state, checksum=checksums.get((store.number, state.base_offset), state.checksum))
-                    for state in store.segments
-                ],
+                segments=[states.get((store.number, state.base_offset), state) for state in store.segments],
             )
             for store in newest.stores
         ]

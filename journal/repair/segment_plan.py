@@ -13,11 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import error as StructError
 
+from msgspec.structs import replace
+
 from journal.check.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
 from journal.constants import MIB
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
-from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
+from journal.formats.frame import CRC_START, GAP, HEADER, HEADER_BYTES, encode_lost
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
@@ -66,17 +68,15 @@ class DamagedSegment:
 
     def mended(
         self, filesystem: IFilesystem, found: dict[Hole, list[Again]]
-    ) -> tuple[Change, list[tuple[int, int]], int]:
-        """Return the segment's new bytes, the offsets (inclusive) that are lost for good, and its new running
-        checksum.
-        """
+    ) -> tuple[Change, list[tuple[int, int]], SegmentState]:
+        """Return the segment's new bytes, the offsets (inclusive) that are lost for good, and its new state."""
         if (
             self.is_whole
             and self.source != self.path
             and self.header == read_some(filesystem, self.source, 0, SEGMENT_HEADER_BYTES)
         ):
             why = f"it is found as {self.source}"
-            return Change(self.path, None, why, self.source), [], self.state.checksum
+            return Change(self.path, None, why, self.source), [], self.state
         pieces: list[Piece] = []
         lost: list[tuple[int, int]] = []
         holes = self.holes()
@@ -99,7 +99,19 @@ class DamagedSegment:
             why = (
                 "the journal's bytes in the place of the damaged ones" if self.holes() else "its header anew"
             )
-        return Change(self.path, [self.header, *pieces], why), lost, checksum
+        state = replace(self.state, checksum=checksum, removed=self._removed(filesystem))
+        return Change(self.path, [self.header, *pieces], why), lost, state
+
+    def _removed(self, filesystem: IFilesystem) -> int:
+        """Return how many messages are in gaps that stay."""
+        if not self.state.removed:
+            return 0
+        frames = (
+            each
+            for span in self.spans
+            for each in walk_segment(filesystem, self.source, span.first, span.end, span.position)
+        )
+        return sum([each.messages for each in frames if isinstance(each, FrameEntry) and each.flag & GAP])
 
 
 class SegmentFiles:
@@ -170,6 +182,17 @@ def segments_of(
                 _prove(filesystem, segment, accept)
             found.append(segment)
     return found
+
+
+def is_proven(filesystem: IFilesystem, store: StoreState, state: SegmentState) -> bool:
+    """Return whether the segment's file lies where it should, and all of it is proven."""
+    path = filenames.segment_file(store.directory, state.base_offset, SegmentKind.LOG, state.epoch)
+    header = header_of(filesystem, path) if filesystem.exists(path) else None
+    if header is None or header[2:] != (store.number, state.base_offset, state.salt):
+        return False
+    segment = DamagedSegment(store, state, path, path, pack_segment_header(header))
+    _prove(filesystem, segment, accept=False)
+    return segment.is_whole
 
 
 def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> None:
