@@ -82,8 +82,13 @@ def checkpoint(world: World, random: Random) -> None:
 
 
 def flush(world: World, random: Random) -> None:
-    """Write all to segments; of those that are finished some go."""
+    """Write all to segments; of those that are finished some go, and others are compacted."""
     world.room.flush()
+    housekeeping = world.room.engine.housekeeping
+    before = housekeeping.compactor.compacted
+    housekeeping.compactor.look()
+    housekeeping.run_inline()
+    world.counts["segments compacted"] += housekeeping.compactor.compacted - before
     world.room.engine.sync()
     if random.random() < 0.7 and (moved := world.room.broker.queues.retain()):
         world.counts["logs that begin later"] += moved

@@ -7,10 +7,30 @@ They have found that verification told faults of sound directories (tests/broker
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from random import Random
 
 import pytest
 
-from tests.queues.compaction_walk import walk
+from tests.queues.compaction_walk import Walk, limits
+
+STEPS: list[tuple[Callable[[Walk], None], float]] = [
+    (Walk.publish, 10), (Walk.take, 6), (Walk.acknowledge, 8), (Walk.return_some, 1), (Walk.leave, 0.5),
+    (Walk.commit_at_once, 1), (Walk.prepare, 1), (Walk.decide, 1), (Walk.purge, 0.2), (Walk.delete, 0.1),
+    (Walk.sync, 5), (Walk.look, 8), (Walk.want_jobs, 2), (Walk.run_job, 25), (Walk.all_jobs, 2), (Walk.checkpoint, 3),
+    (Walk.checkpoint_now, 1), (Walk.acknowledge_during_checkpoint, 0.5),
+    (Walk.want_flush, 5), (Walk.retain, 2), (Walk.pin, 0.3), (Walk.pass_time, 1),
+    (Walk.search, 2), (Walk.lose_index, 0.5), (Walk.check, 1), (Walk.verify, 1), (Walk.stop, 0.5), (Walk.crash, 1),
+]  # fmt: skip
+
+
+def walk(seed: int, trace: list[str] | None = None) -> Counter[str]:
+    """Walk the walk of a seed; raises AssertionError if a promise was broken."""
+    random = Random(f"length {seed}")
+    with limits(Random(f"compaction {seed}")).in_force():
+        found = Walk(seed, trace)
+        found.run(STEPS, random.choice((60, 150, 300)))
+        return found.counts
 
 
 def walked(first: int, count: int) -> Counter[str]:
