@@ -33,6 +33,8 @@ PROVEN_AT_ONCE: Final = MIB
 """Bytes of the old file that one step proves: it takes half a millisecond, without the interpreter's lock."""
 COPIED_AT_ONCE: Final = 256 * KIB
 """Bytes of messages that one step copies, and about as many messages as fit: 1 ms."""
+FORCED_AT_ONCE: Final = 4 * MIB
+"""Bytes of the new file after which it is forced: a force of all of it would keep flushes and checkpoints waiting."""
 _MOST_FRAMES: Final = 512
 _log = logging.getLogger(__name__)
 
@@ -203,7 +205,7 @@ class _Writer:
             sound_times(_contents(filesystem, old.time_path), old.seed, old.base_offset, old.end_offset)
         )
         self._offset = old.base_offset
-        self.written = 0
+        self.written = self._forced = 0
         self._waiting = bytearray(pack_segment_header(header))
         self._unsummed = bytearray()
 
@@ -249,14 +251,20 @@ class _Writer:
         write_fully(self._file, self.written, [bytes(self._waiting)])
         self.written += len(self._waiting)
         self._waiting.clear()
+        if self.written - self._forced >= FORCED_AT_ONCE:
+            self._force()
+
+    def _force(self) -> None:
+        assert self._file is not None
+        self._file.force()
+        self._forced = self.written
 
     def finish(self) -> Segment:
         """Write the rest, force all of it, names too; return the new segment."""
         self._gap(self._old.end_offset)
         self._sum()
         self.flush()
-        assert self._file is not None
-        self._file.force()
+        self._force()
         new = self._new
         if not is_needless(new.size) or self._entries.places:
             indexes = self._entries.packed(new.seed, self._running)

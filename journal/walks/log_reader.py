@@ -110,7 +110,7 @@ class LogReader:
 
     def is_in_gap(self, offset: int) -> bool:
         """Return whether a compaction has removed the message."""
-        if not self._gap[0] <= offset < self._gap[1] and self.is_compacted(offset):
+        if not self.is_in_last_gap(offset) and self.is_compacted(offset):
             segment = next(each for each in self.segments if offset < each.end_offset)
             try:
                 place = self._holding(segment, offset)
@@ -118,6 +118,10 @@ class LogReader:
                     self._gap = (place.offset, place.offset + place.messages)
             except (BrokenChain, OSError):
                 return False
+        return self.is_in_last_gap(offset)
+
+    def is_in_last_gap(self, offset: int) -> bool:
+        """Return whether the gap that was found last has the message."""
         return self._gap[0] <= offset < self._gap[1]
 
     @property

@@ -15,7 +15,6 @@ from txbroker.amqp import properties as props
 from txbroker.amqp.framing import method_frame
 from txbroker.amqp.reply_codes import Reply
 from txbroker.channels import settling
-from txbroker.groups import settlement_judge
 
 
 @pytest.fixture
@@ -101,7 +100,6 @@ def test_acknowledgements_are_said_before_what_follows_them(house, talker):
 
 def test_messages_that_lie_far_apart_are_acknowledged_together(house, talker, monkeypatch):
     monkeypatch.setattr(offset_set_bytes, "MAX_SPAN", 16)
-    monkeypatch.setattr(settlement_judge, "MAX_SPAN", 16)
     delivered(talker, 40)
     for tags, count in (((40, 1, 18, 19), 3), ((2, 35), 2)):
         records = recorded(house)

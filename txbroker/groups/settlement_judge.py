@@ -12,7 +12,6 @@ from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
 from journal.folds.settlement import MAX_AHEAD
 from journal.formats.offset_set_bytes import (
-    MAX_SPAN,
     count_walked_runs,
     decode_offsets,
     encode_offsets,
@@ -75,8 +74,8 @@ class SettlementJudge:
         """Return what a record says of this request; raises for what no group can settle, whatever its state is.
 
         The base of each becomes the lowest offset that is unfinished: the group's position; the start of the log if
-        that is above, and nothing below is held; the given base if the group has no position. What lies too far above
-        it for a set is in sets of its own. The bounds are those of one record, so they are of all groups together.
+        that is above, and nothing below is held; the given base if the group has no position. Of a queue each
+        set has a base of its own. The bounds are those of one record, so they are of all groups together.
         """
         check_extent(positions)
         found = [
@@ -109,9 +108,10 @@ class SettlementJudge:
         base, start = self._base(name, store, wanted.base)
         finished.discard_below(base)
         self._check_distance(name, store, self._open_after(name, store, base, [finished]), finished.end - 1)
-        if finished.end - base <= MAX_SPAN:
+        is_queue = store.topic.startswith(QUEUE_TOPIC_PREFIX)
+        if not (is_queue and finished):
             return [replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)]
-        # Only queues, which have a position, finish something so far above it.
+        # What a queue finishes may be far above its position, which it always has: the bytes are those of the request.
         parts = [
             Settled(
                 wanted.partition, wanted.generation, each.first, encode_offsets(each, each.first), start=start
