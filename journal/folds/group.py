@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
-from journal.folds.settlement import MAX_AHEAD, Settlement
-from journal.formats.offset_set_bytes import decode_pieces, encode_pieces
+from journal.folds.settlement import Settlement
+from journal.formats.offset_set_bytes import MAX_AHEAD, decode_pieces, encode_pieces
 from journal.records.group_entries import (
     NO_SETTINGS,
     ClaimKind,

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from journal.errors import InvalidFrame
-from journal.formats.offset_set_bytes import decode_offsets
+from journal.formats.offset_set_bytes import MAX_AHEAD, decode_offsets
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
-
-MAX_AHEAD: Final = 1 << 25
-"""So far above a group's position at most offsets are finished or have details, whatever a broker's ``max_ahead`` is: a
-bound of the format. That is 4 MiB of bitmaps, if they have to be kept whole.
-"""
 
 
 class Settlement:

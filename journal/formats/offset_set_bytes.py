@@ -16,6 +16,10 @@ from journal.offset_set import OffsetSet
 
 MAX_SPAN: Final = 1 << 20
 """The offsets of a set lie at most so far above the base: a bitmap has at most 128 KiB."""
+MAX_AHEAD: Final = 1 << 25
+"""So far above a group's position at most offsets are finished or have details, whatever a broker's ``max_ahead`` is: a
+bound of the format. That is 4 MiB of bitmaps, if they have to be kept whole.
+"""
 
 _RUNS, _BITMAP = b"\x01", b"\x02"
 _CONTINUED: Final = bytes(range(0x80, 0x100))

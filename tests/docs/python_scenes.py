@@ -320,10 +320,17 @@ def workers(request: Any, address: str, broker: Any) -> Iterator[Runs]:
 def amqp(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     tmp_path, port = request.getfixturevalue("tmp_path"), free_port()
 
+    names: dict[str, Any] = {}
+
     def run(block: Block) -> None:
-        names: dict[str, Any] = {}
         eval(compile(block.text.replace("5672", str(port)), block.place, "exec"), names)
         assert names["body"] == b"order 42"
+
+    def delay(block: Block) -> None:
+        pika = names["pika"]
+        url = pika.URLParameters(f"amqp://guest:guest@127.0.0.1:{port}/")
+        with contextlib.closing(pika.BlockingConnection(url)) as connection:
+            eval(compile(block.text, block.place, "exec"), names | {"channel": connection.channel()})
 
     with (
         BrokerProcess(tmp_path / "amqp", f"listen_amqp=tcp:{port}:interface=127.0.0.1") as process,
@@ -333,6 +340,8 @@ def amqp(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         [orders] = beside.queues("orders")
         eventually(lambda: next(iter(beside.queues("orders"))).messages == 0)
         assert orders.settings.durable
+        yield delay
+        eventually(lambda: len(list(beside.list_scheduled(exchange="later"))) == 1)
 
 
 def celery(request: Any, address: str, broker: Any) -> Iterator[Runs]:

@@ -22,8 +22,10 @@ from txbroker.coordinator import Coordinator
 
 pytestmark = pytest.mark.slow
 
-NEVER_ENDING = {"drill", "bench", "work", "--follow", "--watch"}
-"""Words of our own commands that take minutes, or go on for ever: each has tests of its own in tests/cli."""
+NEVER_ENDING = {"drill", "bench", "work", "backup", "restore", "--follow", "--watch"}
+"""Words of our own commands that take minutes, go on for ever, or need directories that the shop has not: each has
+tests of its own in tests/cli.
+"""
 
 THE_ANSWER_IS_NO = 1
 """The exit code of a command that found nothing to do, as some examples do here."""
@@ -82,6 +84,8 @@ def shop(tmp_path_factory, postgresql_server):
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for name in ("coordinator", "log"):
+        (tmp_path / name).mkdir()
     (tmp_path / "invoice.pdf").write_bytes(b"%PDF")
     (tmp_path / "txbroker.toml").write_text('checkpoint_interval = "30s"\n')
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
-from journal.folds.settlement import MAX_AHEAD
 from journal.formats.checkpoint_rows import Fact
+from journal.formats.offset_set_bytes import MAX_AHEAD
 from journal.records.group_entries import (
     DEAD,
     STOPPED,

@@ -14,6 +14,9 @@ from tests.queues.model.routing_model import Rule
 from tests.queues.queue_room import messages
 from tests.queues.queue_world import World
 
+KINDS = [each for each in ExchangeKind if each is not ExchangeKind.DEFAULT]
+"""Those that programs declare."""
+
 
 def declare_queue(world: World, random: Random) -> None:
     client, name = client_of(world, random), random.choice(QUEUES)
@@ -80,7 +83,7 @@ def declare_exchange(world: World, random: Random) -> None:
     if client is None:
         return
     name = random.choice(("e", "f", "e", "f", "amq.mine", "amq.topic"))
-    kind, internal, passive = random.choice(list(ExchangeKind)), random.random() < 0.1, random.random() < 0.1
+    kind, internal, passive = random.choice(KINDS), random.random() < 0.1, random.random() < 0.1
     auto_delete, alternate = False, None
     if world.limits.endings:
         auto_delete = random.random() < 0.4

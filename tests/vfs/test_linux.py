@@ -47,6 +47,7 @@ FORMATS = {
     "journal.quantities",
     "journal.random_id",
     "journal.records.record",
+    "journal.records.restored",
     "journal.settings",
     "journal.transaction_states",
     "journal.words",

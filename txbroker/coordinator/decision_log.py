@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from journal.backup.creation import make_backup
 from journal.backup.holds import EngineHold
 from journal.backup.layout import PRIVATE
 from journal.constants import KIB, MIB
@@ -173,8 +172,11 @@ class DecisionLog:
     def back_up(self, backups: str | os.PathLike[str]) -> str:
         """Make a backup of the log in a directory of backups, beside its work; return the backup's name.
 
-        All decisions that were forced before are in it. Raises DiskFull, FilesReleased, DirectoryLocked, CorruptData.
+        All decisions that were forced before are in it. It needs what txbroker[server] installs. Raises DiskFull,
+        FilesReleased, DirectoryLocked, CorruptData.
         """
+        from journal.backup.creation import make_backup  # it verifies, which a client's installation cannot
+
         with self._writing:
             hold = EngineHold(self._log.engine)
         target = OSFilesystem(backups, PRIVATE)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
-from journal.folds.settlement import MAX_AHEAD
 from journal.formats.offset_set_bytes import (
+    MAX_AHEAD,
     count_walked_runs,
     decode_offsets,
     encode_offsets,

@@ -269,7 +269,7 @@ class Declarations:
             self.queue(binding.destination)
         if any(each.has_no_bindings for each in ends):
             raise InvalidSetting(
-                "a default exchange sends each message to the queue that its routing key names, and has no "
+                "the default exchange sends each message to the queue that its routing key names, and has no "
                 "bindings; nothing has changed. Use another exchange"
             )
         return exchange

@@ -13,7 +13,8 @@ from typing import Any, Final
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue
-from journal.folds.settlement import MAX_AHEAD, Settlement
+from journal.folds.settlement import Settlement
+from journal.formats.offset_set_bytes import MAX_AHEAD
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import STOPPED, Retried

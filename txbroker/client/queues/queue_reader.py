@@ -9,8 +9,8 @@ from typing import Final
 
 from journal.arguments import whole
 from journal.due_time import After, due_time
-from journal.folds.settlement import MAX_AHEAD
 from journal.formats import frame
+from journal.formats.offset_set_bytes import MAX_AHEAD
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_PAUSE, Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
