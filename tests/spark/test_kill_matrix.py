@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -23,6 +24,7 @@ from tests.spark.sink.writes import seen
 from tests.spark.source.stream_program import Copying
 from tests.spark.source.test_streaming import Application, batches
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -213,14 +215,22 @@ def at_work(pipe, program):
 
 
 def kill_workers(program):
-    """Those that run tasks: the children of a process with the same command, in the session but not in the group."""
+    """Those that run tasks: the children of a process with the same command, in the session but not in the group. One
+    may end by itself just then; at least one is killed.
+    """
     command = ["pgrep", "-s", str(program.process.pid), "-f", "pyspark.daemon pyspark.worker"]
-    found = subprocess.run(command, capture_output=True, check=True)
-    daemons = {int(pid) for pid in found.stdout.split()}
-    workers = [pid for pid in daemons if parent(pid) in daemons]
-    assert workers, "there are no workers"
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+
+    def killed():
+        found = subprocess.run(command, capture_output=True, check=False)
+        daemons, count = {int(pid) for pid in found.stdout.split()}, 0
+        for pid in daemons:
+            with suppress(ProcessLookupError, FileNotFoundError):
+                if parent(pid) in daemons:
+                    os.kill(pid, signal.SIGKILL)
+                    count += 1
+        return count
+
+    eventually(killed)
 
 
 def parent(pid):
