@@ -289,24 +289,16 @@ class JournalTransactionStore:
         if transaction.state is not State.PREPARED:
             self._judge_active(transaction, one_phase, totals, unsent)
         else:
-            judge_restored(transaction, self._engine.starts, Input.COMMIT, cause)
+            if self._engine.starts.restored:
+                judge_restored(transaction, self._engine.starts, Input.COMMIT, cause)
             if one_phase:
                 judge_same_content(number, transaction, totals, unsent)
                 totals, unsent = None, NOTHING  # the record that prepared it has them
         if transaction.staged.file_entries:
             self.staging.verify(number, transaction.staged)
         session, serial = number
-        record = CommittedRecord(
-            session,
-            serial,
-            self._placements(transaction, unsent),
-            self._engine.now(),
-            cause,
-            seen,
-            by,
-            why,
-            totals,
-        )
+        placed, now = self._placements(transaction, unsent), self._engine.now()
+        record = CommittedRecord(session, serial, placed, now, cause, seen, by, why, totals)
         if unsent is NOTHING:
             return self._engine.decide(record)
         return self._engine.decide(*with_rest(record, transaction, unsent, self._catalog.wall_offset))
@@ -431,7 +423,8 @@ class JournalTransactionStore:
             if ended is not None and ended.state is State.COMMITTED:
                 refuse_ended(ended)
             return None
-        judge_restored(transaction, self._engine.starts, Input.ROLLBACK, cause)
+        if self._engine.starts.restored:
+            judge_restored(transaction, self._engine.starts, Input.ROLLBACK, cause)
         return self._rollback(number, cause, by, why)
 
     def _rollback(
