@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.folds.group import GroupRow, restored
-from journal.folds.groups import GroupsFold
+from journal.check.queue_check import group_of_queues
+from journal.folds.group import unread_of
 from journal.folds.queues import QueuesFold
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import GAP
@@ -14,7 +14,6 @@ from journal.interfaces import IFilesystem
 from journal.log.compaction import Unread
 from journal.log.segment import BrokenChain, Segment, flag_at, segments_of, walk_headers
 from journal.offset_set import OffsetSet
-from journal.records.queue_entries import QUEUE_GROUP
 from journal.vfs.file_window import opened
 from journal.walks.findings import Finding, of_partition, told_if_unreadable
 from journal.words import count_text, span
@@ -37,16 +36,8 @@ def unread_in(checkpoint: Checkpoint) -> dict[int, Unread]:
     """Return what nobody reads any more of each queue, by partition."""
     fold = QueuesFold()
     fold.restore(checkpoint.folds.get(QueuesFold.name, []))
-    rows = checkpoint.folds.get(GroupsFold.name, [])
-    row = next((each for each in rows if isinstance(each, GroupRow) and each.name == QUEUE_GROUP), None)
-    if row is None:
-        return {}
-    group = restored(row)
-    found = {}
-    for number in fold.by_partition:
-        kept = group.settlements.get(number)
-        found[number] = Unread(group.position(number) or 0, kept.finished if kept else OffsetSet())
-    return found
+    group = group_of_queues(checkpoint)
+    return {number: unread_of(group, number) for number in fold.by_partition}
 
 
 def _check(filesystem: IFilesystem, segment: Segment, unread: Unread) -> Iterator[Finding]:

@@ -35,6 +35,13 @@ def check_queues(checkpoint: Checkpoint, moved: Mapping[int, int] | None = None)
         yield Finding(path, 0, what, affects=Affected(topic, 0))
 
 
+def group_of_queues(checkpoint: Checkpoint) -> Group:
+    """Return the group that acknowledges messages of queues as a checkpoint has it, without anything if it has none."""
+    rows = checkpoint.folds.get(GroupsFold.name, [])
+    row = next((each for each in rows if isinstance(each, GroupRow) and each.name == QUEUE_GROUP), None)
+    return restored(row) if row is not None else Group(b"")
+
+
 def _of_topics(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, str]]:
     numbers = {
         row.name: row.numbers for row in topic_rows(checkpoint) if row.name.startswith(QUEUE_TOPIC_PREFIX)
@@ -58,9 +65,7 @@ def _of_topics(checkpoint: Checkpoint, fold: QueuesFold) -> Iterator[tuple[str, 
 def _of_group(
     checkpoint: Checkpoint, fold: QueuesFold, moved: Mapping[int, int]
 ) -> Iterator[tuple[str, str]]:
-    rows = checkpoint.folds.get(GroupsFold.name, [])
-    row = next((each for each in rows if isinstance(each, GroupRow) and each.name == QUEUE_GROUP), None)
-    group = restored(row) if row is not None else Group(b"")
+    group = group_of_queues(checkpoint)
     stores = {store.number: store for store in checkpoint.stores}
     for number in sorted(group.partitions() - fold.by_partition.keys()):
         store = stores.get(number)

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
 from journal.formats.offset_set_bytes import MAX_AHEAD, decode_pieces, encode_pieces
+from journal.log.compaction import Unread
+from journal.offset_set import OffsetSet
 from journal.records.group_entries import (
     NO_SETTINGS,
     ClaimKind,
@@ -105,6 +107,12 @@ class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     partition: int
     finished: list[bytes]
     unfinished: list[Unfinished]
+
+
+def unread_of(group: Group, partition: int) -> Unread:
+    """Return what the group has finished in a partition: of a queue's log nobody reads it any more."""
+    kept = group.settlements.get(partition)
+    return Unread(group.position(partition) or 0, kept.finished if kept is not None else OffsetSet())
 
 
 class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):

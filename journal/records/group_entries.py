@@ -9,6 +9,8 @@ import msgspec
 
 from journal.constants import KIB
 from journal.formats.checkpoint_rows import Count
+from journal.formats.offset_set_bytes import encode_offsets, within_spans
+from journal.offset_set import OffsetSet
 
 MAX_SETTLED: Final = 1024
 """Most partitions that one record settles; with the next bound it bounds what a record, also a forged one, can cost."""
@@ -121,6 +123,17 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     unfinished: list[Unfinished] = []
     start: Offset = 0
     retried: list[Retried] = []
+
+
+def finishing(partition: int, offsets: OffsetSet, generation: int = 0, start: int = 0) -> list[Settled]:
+    """Return what finishes offsets: one entry, or several if they lie further apart than an encoded set has room for.
+
+    Each has its own lowest offset as base, however far above the position that is.
+    """
+    return [
+        Settled(partition, generation, each.first, encode_offsets(each, each.first), start=start)
+        for each in within_spans(offsets)
+    ]
 
 
 class Ending(IntEnum):

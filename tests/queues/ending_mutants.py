@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.simulation.mutants import Mutant
 
-_DELIVERIES, _TAKES = "txbroker/queues/level_deliveries.py", "txbroker/broker/queues/takes.py"
+_DELIVERIES, _TAKES = "txbroker/queues/level.py", "txbroker/broker/queues/takes.py"
 _ALL_DELIVERIES = "txbroker/queues/deliveries.py"
 _GIVING, _REMOVALS = "txbroker/broker/queues/giving.py", "txbroker/broker/queues/removals.py"
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"

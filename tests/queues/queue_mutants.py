@@ -11,7 +11,7 @@ from typing import Final
 from tests.queues.ending_mutants import ENDING_MUTANTS
 from tests.simulation.mutants import Mutant
 
-_DELIVERIES, _TAKES = "txbroker/queues/level_deliveries.py", "txbroker/broker/queues/takes.py"
+_DELIVERIES, _TAKES = "txbroker/queues/level.py", "txbroker/broker/queues/takes.py"
 _ALL_DELIVERIES = "txbroker/queues/deliveries.py"
 _LINE = "txbroker/broker/queues/take_line.py"
 _RETURNS = "txbroker/broker/queues/returns.py"

@@ -10,7 +10,7 @@ from journal.formats.frame_stamp import stamp
 from journal.offset_set import OffsetSet
 from txbroker.queues import body_sizes
 from txbroker.queues.body_sizes import BodySizes, body_bytes, sizes_in
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level import range_of
 from txbroker.queues.ready import Ready
 
 SPAN = 40

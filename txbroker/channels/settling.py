@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets, within_spans
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
-from journal.records.group_entries import Retried, Settled
+from journal.records.group_entries import Retried, Settled, finishing
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.amqp.methods import (
     BasicAck,
@@ -156,8 +156,8 @@ class Settling:
         """Say what was acknowledged since the last time."""
         finished, self._finished = self._finished, {}
         for partition, offsets in finished.items():
-            for some in within_spans(offsets):
-                self._settle(Settled(partition, 0, some.first, encode_offsets(some, some.first)))
+            for each in finishing(partition, offsets):
+                self._settle(each)
 
     def _settle(self, settled: Settled) -> None:
         self._channel.requests.ask(

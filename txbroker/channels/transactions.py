@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from journal.formats.offset_set_bytes import encode_offsets, within_spans
 from journal.offset_set import OffsetSet
 from journal.random_id import new_id
-from journal.records.group_entries import GroupPositions, Settled
+from journal.records.group_entries import GroupPositions, Settled, finishing
 from journal.records.queue_entries import QUEUE_GROUP, address_of
 from txbroker.amqp.methods import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from txbroker.amqp.reply_codes import AmqpError, Reply
@@ -114,8 +113,4 @@ def _settled_of(runs: Sequence[Run]) -> list[Settled]:
         if run.partition == ELSEWHERE:
             continue
         found.setdefault(run.partition, OffsetSet()).add_range(run.offset, run.offset + run.count)
-    return [
-        Settled(partition, 0, some.first, encode_offsets(some, some.first))
-        for partition, offsets in found.items()
-        for some in within_spans(offsets)
-    ]
+    return [each for partition, offsets in found.items() for each in finishing(partition, offsets)]

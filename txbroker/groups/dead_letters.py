@@ -21,14 +21,20 @@ from journal.constants import MAX_FRAME
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats import frame
-from journal.formats.offset_set_bytes import encode_offsets
 from journal.log.message_store import MessageStore
 from journal.log.read_plan import ReadPlan
 from journal.message_headers import Headers
 from journal.offset_set import OffsetSet
 from journal.parties import Owner
 from journal.random_id import ID_BYTES
-from journal.records.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
+from journal.records.group_entries import (
+    DEAD,
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+    finishing,
+)
 from journal.settings import TopicSettings
 from journal.transaction_states import CLIENT
 from journal.transactions.unsent import Unsent, UnsentRun
@@ -266,8 +272,8 @@ class DeadLetters:
         done = OffsetSet()
         done.add(letter.offset)
         generation = group.generation(letter.partition)
-        settled = Settled(letter.partition, generation, letter.offset, encode_offsets(done, letter.offset))
-        positions = self._recorded([GroupPositions(letter.group, b"", [], [settled])])
+        settled = finishing(letter.partition, done, generation)
+        positions = self._recorded([GroupPositions(letter.group, b"", [], settled)])
         self._engine.transactions.check_unheld(positions)
         if is_queue(store):
             runs: Sequence[UnsentRun] = self.queue_runs(letter.partition, framed)

@@ -15,11 +15,10 @@ from journal.formats.offset_set_bytes import (
     count_walked_runs,
     decode_offsets,
     encode_offsets,
-    within_spans,
 )
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
-from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled
+from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled, finishing
 from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from journal.transaction_states import TransactionNumber
 from txbroker.errors import (
@@ -112,12 +111,7 @@ class SettlementJudge:
         if not (is_queue and finished):
             return [replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)]
         # What a queue finishes may be far above its position, which it always has: the bytes are those of the request.
-        parts = [
-            Settled(
-                wanted.partition, wanted.generation, each.first, encode_offsets(each, each.first), start=start
-            )
-            for each in within_spans(finished)
-        ]
+        parts = finishing(wanted.partition, finished, wanted.generation, start)
         return [replace(parts[0], unfinished=wanted.unfinished), *parts[1:]]
 
     def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:

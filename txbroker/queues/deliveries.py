@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from journal.folds.group import unread_of
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import DeclaredQueue, QueuesFold
 from journal.log.compaction import Unread
 from journal.log.message_store import MessageStore
-from journal.offset_set import OffsetSet
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.errors import UnknownQueue
-from txbroker.queues.level_deliveries import ROLLED_BACK
+from txbroker.queues.level import ROLLED_BACK
 from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ class Deliveries:
         """Return what of a queue's log nobody will read any more: what is finished. None for other logs."""
         if store.number not in self._fold.by_partition:
             return None
-        group = self._groups.find(QUEUE_GROUP)
-        kept = group.settlements.get(store.number)
-        return Unread(group.position(store.number) or 0, kept.finished if kept is not None else OffsetSet())
+        return unread_of(self._groups.find(QUEUE_GROUP), store.number)
 
     def forget(self, queue: DeclaredQueue) -> None:
         """Forget a queue that was deleted."""

@@ -76,7 +76,7 @@ class Publishing:
         """Called with a priority of a queue of which messages are not measured whose size must be known."""
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
-        self.judge_delayed: Callable[[int, int], object] = unheard
+        self.judge_delayed: Callable[[int, int], object] = _nothing
         """Raises LimitExceeded if no more messages may wait at delayed exchanges than so many, with so many bytes."""
 
     def exchange_at(self, address: int) -> Exchange:
@@ -269,10 +269,6 @@ class Publishing:
         engine.accept(Published(address, base, count, runs, placements, at, *producer, ids), bytes(frames))
         self.unrouted += unrouted
         return base
-
-
-def unheard(*_: object) -> None:
-    """Judge nothing: nobody lets messages wait."""
 
 
 def _run(targets: list[int], count: int, frames: memoryview) -> UnsentRun:

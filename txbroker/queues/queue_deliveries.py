@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from journal.folds.queues import DeclaredQueue
-from txbroker.queues.level_deliveries import Level
+from txbroker.queues.level import Level
 
 
 class LevelDeliveries(Level):

@@ -14,7 +14,7 @@ from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, framed,
 from tests.support.broker_room import refused
 from txbroker.broker.queues import consumer_timeouts
 from txbroker.queues.delivery_ages import GENERATIONS, DeliveryAges
-from txbroker.queues.level_deliveries import ROLLED_BACK, range_of
+from txbroker.queues.level import ROLLED_BACK, range_of
 from txbroker.wire import messages
 from txbroker.wire.queues import PRIORITY
 

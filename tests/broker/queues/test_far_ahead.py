@@ -15,7 +15,7 @@ from journal.records.queue_entries import QUEUE_GROUP
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SELF, Scene, acknowledged, framed, values_of
-from txbroker.queues import level_deliveries
+from txbroker.queues import level
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_TAKEN
 
@@ -88,7 +88,7 @@ def test_they_are_acknowledged_in_a_transaction_that_is_prepared_and_survives_st
 
 
 def test_how_far_behind_messages_are_delivered_is_bounded(monkeypatch):
-    monkeypatch.setattr(level_deliveries, "AHEAD", 5)
+    monkeypatch.setattr(level, "AHEAD", 5)
     scene = Scene()
     queue = scene.queue()
     scene.publish("q", *[b"%d" % n for n in range(8)])

@@ -24,7 +24,7 @@ from tests.broker.queues.scene import (
 )
 from tests.support.broker_room import refused
 from txbroker.broker.queues.takes import SERVED_AT_ONCE
-from txbroker.queues.level_deliveries import MAX_RUNS
+from txbroker.queues.level import MAX_RUNS
 from txbroker.wire import messages
 
 XID = Xid(1, b"order 7", b"")

@@ -17,7 +17,7 @@ from journal.words import count_text
 from txbroker.broker.queues.returns import RETURNED_AT_ONCE, Returns
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import first_of
+from txbroker.queues.level import first_of
 from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:

@@ -16,11 +16,9 @@ from journal.errors import CorruptSegment, MemoryExhausted, OffsetOutOfRange
 from journal.folds.queues import Exchange, QueuesFold
 from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.frame import HEADER, walk
-from journal.formats.offset_set_bytes import encode_offsets
 from journal.log.message_store import MessageStore
-from journal.offset_set import OffsetSet
 from journal.parties import Owner
-from journal.records.group_entries import GroupPositions, Settled
+from journal.records.group_entries import GroupPositions, finishing
 from journal.records.queue_entries import QUEUE_GROUP, address_of
 from journal.schedule.schedule import Schedule
 from journal.schedule.steps import Steps, Work
@@ -34,7 +32,7 @@ from txbroker.errors import LimitExceeded, RequestRefused
 from txbroker.groups.own_numbers import OwnNumbers
 from txbroker.queues.delays import waited
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level import range_of
 from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:
@@ -185,7 +183,9 @@ class Delaying:
         logs = [store.number for store in self._schedule.make()]
         runs, end = self._envelopes(exchange, first, end, data, logs)
         moved = range_of(first, end)
-        positions = self._recorded([GroupPositions(QUEUE_GROUP, b"", [], [_finishing(state, moved)])])
+        positions = self._recorded(
+            [GroupPositions(QUEUE_GROUP, b"", [], finishing(state.store.number, moved))]
+        )
         transactions, number = self._engine.transactions, self._numbers.following()
         transactions.check_unheld(positions)
         unsent = Unsent(runs, positions)
@@ -223,7 +223,3 @@ class Delaying:
 def _target_of(exchange: Exchange) -> int:
     """Return how the schedule names an exchange: what finds no way from there is dropped."""
     return address_of(exchange.number, mandatory=False)
-
-
-def _finishing(state: LevelDeliveries, offsets: OffsetSet) -> Settled:
-    return Settled(state.store.number, 0, state.position, encode_offsets(offsets, state.position))

@@ -14,7 +14,7 @@ from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.take_line import Waiting
 from txbroker.broker.sessions.session import unheard
 from txbroker.queues.expiry import expired_run
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level import range_of
 from txbroker.queues.queue_deliveries import Handed, LevelDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, Taken

@@ -28,7 +28,7 @@ from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExc
 from txbroker.groups.dead_letters import Origin
 from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level import range_of
 from txbroker.queues.publishing import Publishing, Ways
 from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 from txbroker.queues.settlements import offsets_of

@@ -24,7 +24,7 @@ from txbroker.broker.sessions.session import unheard
 from txbroker.errors import RequestRefused, TooManyParked
 from txbroker.queues.deliveries import Deliveries
 from txbroker.queues.expiry import NEVER, expired_run, expires_at, may_expire
-from txbroker.queues.level_deliveries import range_of
+from txbroker.queues.level import range_of
 from txbroker.queues.measurement import catch_up
 from txbroker.queues.queue_deliveries import LevelDeliveries, QueueDeliveries
 

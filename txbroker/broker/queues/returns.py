@@ -15,7 +15,7 @@ from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import RequestRefused, TooManyParked
 from txbroker.queues.deliveries import Deliveries
-from txbroker.queues.level_deliveries import ROLLED_BACK
+from txbroker.queues.level import ROLLED_BACK
 from txbroker.queues.queue_deliveries import LevelDeliveries
 
 if TYPE_CHECKING:

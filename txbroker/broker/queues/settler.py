@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
-from journal.records.group_entries import GroupPositions, Retried, Settled, Unfinished
+from journal.records.group_entries import GroupPositions, Retried, Settled, Unfinished, finishing
 from journal.records.queue_entries import QUEUE_GROUP
 from journal.records.record import OffsetsCommitted
 from txbroker.broker.groups.consumer_groups import Consuming
@@ -24,9 +23,8 @@ class Settler:
         self._engine, self._consuming = engine, consuming
 
     def finish(self, state: LevelDeliveries, offsets: OffsetSet) -> None:
-        """Finish messages that lie within the span of an encoded set; raises as :meth:`settle`."""
-        base = offsets.first
-        self._settle(Settled(state.store.number, 0, base, encode_offsets(offsets, base)))
+        """Finish messages; raises as :meth:`settle`."""
+        self._settle(finishing(state.store.number, offsets))
 
     def settle(
         self,
@@ -39,10 +37,12 @@ class Settler:
         Raises TooManyParked and other :class:`RequestRefused`, before anything has changed.
         """
         number = state.store.number
-        return self._settle(Settled(number, 0, state.position, b"", list(unfinished), retried=list(retried)))
+        return self._settle(
+            [Settled(number, 0, state.position, b"", list(unfinished), retried=list(retried))]
+        )
 
-    def _settle(self, wanted: Settled) -> Sequence[Settled]:
-        recorded = self._consuming.recorded([GroupPositions(QUEUE_GROUP, b"", [], [wanted])])
+    def _settle(self, wanted: list[Settled]) -> Sequence[Settled]:
+        recorded = self._consuming.recorded([GroupPositions(QUEUE_GROUP, b"", [], wanted)])
         self._consuming.check_settled(recorded)
         self._engine.transactions.check_unheld(recorded)
         settled = recorded[0].settled

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from journal.arguments import wrong_type
 from journal.formats.offset_set_bytes import encode_offsets, within_spans
 from journal.offset_set import OffsetSet
-from journal.records.group_entries import PartitionOffset, Settled
+from journal.records.group_entries import PartitionOffset, Settled, finishing
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker import errors
 from txbroker.client.core.core import Core
@@ -31,10 +31,7 @@ def offsets_of(messages: Sequence[Message]) -> OffsetSet:
 
 def settled_of(partition: int, messages: Sequence[Message]) -> list[Settled]:
     """Return what acknowledges messages of one queue."""
-    return [
-        Settled(partition, 0, some.first, encode_offsets(some, some.first))
-        for some in within_spans(offsets_of(messages))
-    ]
+    return finishing(partition, offsets_of(messages))
 
 
 def by_queue(what: object) -> dict[int, list[Message]]:
