@@ -31,6 +31,7 @@ from journal.records import record
 from journal.records.journal_headers import GROUP_HEADER_BYTES, blocks
 from journal.records.outcome import Outcome
 from journal.records.record import AnyRecord, Mark, Messages, Restored, Started
+from journal.records.transient import durable_part
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH
 from journal.transactions.store import JournalTransactionStore
@@ -178,7 +179,8 @@ class Engine:
         assert self.passing or self.large_commits.current is None, (
             "a large commit is being applied, and this may not pass it"
         )
-        lsn = self.queue(decision, data)
+        transient = self.catalog.transient
+        lsn = self._queue_durable(decision, data) if transient else self.queue(decision, data)
         applied: Applied | None = None
         for fold in self.routes.get(type(decision), ()):
             try:
@@ -212,6 +214,19 @@ class Engine:
             return self.queue(decision, data)
         self._put(group, packed, data, size)
         return lsn
+
+    def _queue_durable(self, decision: AnyRecord, data: bytes | memoryview) -> int:
+        """Queue what of a decision is not about transient queues; return its LSN, or that of the record before it if
+        that is nothing: the rest is shown when that one is.
+        """
+        durable = durable_part(decision, data, self.catalog.transient)
+        if durable is not None:
+            return self.queue(*durable)
+        if self.failed:
+            raise JournalPoisoned(self.failed)
+        if self._filling is None:
+            self._open_group(self.next_lsn)
+        return self.last_lsn
 
     def _archive_outcomes(self, group: Group) -> bool:
         """Put the waiting outcomes into the archive with the group that decided them, full or not, to be shown with it.
@@ -376,9 +391,10 @@ class Engine:
         if self._newest is group:
             self._newest = None
         self.forced_lsn = group.last_lsn
-        self.pending_bytes -= group.length
-        self.journaled_bytes += blocks(GROUP_HEADER_BYTES + group.length)
-        self.last_forced_at = self.now()
+        if group.count:
+            self.pending_bytes -= group.length
+            self.journaled_bytes += blocks(GROUP_HEADER_BYTES + group.length)
+            self.last_forced_at = self.now()
         group.pieces.clear()
         self._show(group.ends, group.waiters)
 

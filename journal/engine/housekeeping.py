@@ -32,6 +32,7 @@ from journal.engine.jobs import (
     WriteWitness,
 )
 from journal.engine.settings import JournalSettings
+from journal.engine.transient_logs import TransientLogs
 from journal.errors import DiskFull
 from journal.formats import filenames
 from journal.formats.checkpoint import CheckpointHeader
@@ -102,6 +103,7 @@ class Housekeeping:
         self._no_room_until = 0
         self._flush_wanted = False
         self._due = DueStores(engine.dirty, engine.filled)
+        self._transient = TransientLogs(engine, self._due)
         self._round: list[MessageStore] = []
         """The flushes that are due and not begun yet, the next one last."""
         self._round_began = 0
@@ -158,6 +160,8 @@ class Housekeeping:
         room = 0 if self._garbage.pins or self._engine.full else self._room
         if (step := self.compactor.job(room)) is not None:
             found.append(step)
+        if (removal := self._transient.job()) is not None:
+            found.append(removal)
         if now - self._trimmed_at >= TRIM_INTERVAL:
             self._trimmed_at = now
             self._engine.allocator.trim()
@@ -178,6 +182,11 @@ class Housekeeping:
     def finish(self, job: Job) -> None:
         """Note that a job has run."""
         match job:
+            case FlushStore() if job.store.is_transient:
+                self._transient.flushed(job)
+                if job.no_room:
+                    self._refuse_for_a_while()
+                self._engine.on_idle()
             case FlushStore():
                 job.store.finish_flush(job.flush)
                 if job.store in self._discarding:
@@ -199,14 +208,17 @@ class Housekeeping:
             case FillSpare():
                 self._filling = False
                 if job.no_room:
-                    self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
-                    self._engine.full_at = -1
+                    self._refuse_for_a_while()
+
+    def _refuse_for_a_while(self) -> None:
+        self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
+        self._engine.full_at = -1
 
     def retain(self, now: int) -> int:
         """Move the starts of logs forward as retention requires; return how many moved."""
         engine, moved = self._engine, 0
         if not engine.busy:
-            for store in list(engine.catalog.stores.values()):
+            for store in engine.catalog.durable_stores():
                 start = store.retention_start(now)
                 if start is not None and self.keep is not None:
                     start = self.keep(store, start)
@@ -274,7 +286,9 @@ class Housekeeping:
         are due.
         """
         if self._flush_wanted:
-            return sorted(self._engine.dirty, key=_number)
+            # Transient queues take no space that begun work may need.
+            found = [each for each in self._engine.dirty if not (each.is_transient and self._engine.full)]
+            return sorted(found, key=_number)
         due = self._due.due(now)
         if self.phase is not Phase.FLUSHING:
             return due
@@ -393,7 +407,7 @@ class Housekeeping:
             engine.journal.salt,
         )
         self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
-        self._stores = {s: (s.end_offset, s.settings) for s in engine.catalog.stores.values()}
+        self._stores = {s: (s.end_offset, s.settings) for s in engine.catalog.durable_stores()}
         self._missing = list(self._stores)
         self._collect_dropped()
         self.phase = Phase.FORCING
@@ -435,7 +449,7 @@ class Housekeeping:
     def _collect_dropped(self) -> None:
         """Hand dropped files over for removal after the next checkpoint, when no kept one refers to them."""
         catalog, ended = self._engine.catalog, self._engine.transactions.table.ended_files
-        files = [file for store in catalog.stores.values() for file in store.take_dropped()]
+        files = [file for store in catalog.durable_stores() for file in store.take_dropped()]
         files += [filenames.staged_file(number.session, number.serial) for number in ended]
         self._garbage.drop(files, [store.directory for store in catalog.deleted])
         self._gone += catalog.deleted

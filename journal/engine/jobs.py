@@ -43,10 +43,17 @@ class FlushStore(Job):
         self.store = store
         self.flush = flush
         self._alone = alone
+        self.no_room = False
+        """Whether the disk was full, and nothing depends on that: the messages are a transient queue's."""
 
     def run(self) -> None:
-        """Write, and force unless a :class:`ForceLogs` follows."""
-        self.flush.run(durably=self._alone)
+        """Write, and force unless a :class:`ForceLogs` follows. Transient queues are not forced."""
+        try:
+            self.flush.run(durably=self._alone)
+        except OSError as error:
+            if not self.store.is_transient or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.no_room = True
 
 
 class ForceLogs(Job):
@@ -112,14 +119,31 @@ class CollectGarbage(Job):
         """Unlink, or keep journal files for reuse."""
         filesystem = self._engine.filesystem
         self._engine.journal.remove(self._journals, self._recycle)
-        for path in self._files:
-            if filesystem.exists(path):
-                filesystem.unlink(path)
-        for path in self._directories:
-            if filesystem.exists(path):
-                for name in filesystem.list_directory(path):
-                    filesystem.unlink(f"{path}/{name}")
-                filesystem.remove_directory(path)
+        _remove(filesystem, self._files, self._directories)
+
+
+class RemoveTransient(Job):
+    """Removes files of transient queues that are not needed any more; no checkpoint is asked."""
+
+    def __init__(self, filesystem: IFilesystem, files: list[str], directories: list[str]) -> None:
+        self._filesystem = filesystem
+        self._files = files
+        self._directories = directories
+
+    def run(self) -> None:
+        """Unlink them."""
+        _remove(self._filesystem, self._files, self._directories)
+
+
+def _remove(filesystem: IFilesystem, files: list[str], directories: list[str]) -> None:
+    for path in files:
+        if filesystem.exists(path):
+            filesystem.unlink(path)
+    for path in directories:
+        if filesystem.exists(path):
+            for name in filesystem.list_directory(path):
+                filesystem.unlink(f"{path}/{name}")
+            filesystem.remove_directory(path)
 
 
 class FillSpare(Job):

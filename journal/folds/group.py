@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +21,8 @@ from journal.records.group_entries import (
     Settled,
     Unfinished,
 )
+from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.transient import is_transient
 
 
 class Claim(NamedTuple):
@@ -145,6 +147,22 @@ class GroupCopy(NamedTuple):
             for partition, position, kept in self.settlements
         ]
         return replace(self.row, settlements=settlements)
+
+
+def durable_groups(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Return the groups by name without what they have in transient queues, as a replay would make them.
+
+    The group of queues is there with the first durable queue. When it was used does not matter: it stays for ever.
+    """
+    queues = groups.get(QUEUE_GROUP)
+    if queues is None:
+        return dict(groups)
+    kept = Group(queues.id)
+    kept.positions = {each: at for each, at in queues.positions.items() if not is_transient(each)}
+    kept.settlements = {each: at for each, at in queues.settlements.items() if not is_transient(each)}
+    kept.settings = queues.settings
+    others = {name: each for name, each in groups.items() if name != QUEUE_GROUP}
+    return {QUEUE_GROUP: kept, **others} if kept.positions else others
 
 
 def copied(name: str, group: Group) -> GroupRow | GroupCopy:

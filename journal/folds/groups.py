@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
-from journal.folds.group import Claim, Group, GroupCopy, GroupRow, check_row, copied, restored
+from journal.folds.group import Claim, Group, GroupCopy, GroupRow, check_row, copied, durable_groups, restored
 from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.folds.settlement import check_extent
@@ -39,6 +39,7 @@ from journal.records.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
+from journal.records.transient import durable_positions
 from journal.transaction_states import TransactionNumber
 from journal.transactions.pending_offset import PendingOffset
 
@@ -223,7 +224,7 @@ class GroupsFold:
         """Return the group; a new one with that id if there is none."""
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group(group_id)
+            group = self.groups[name] = Group(QUEUE_GROUP_ID if name == QUEUE_GROUP else group_id)
         return group
 
     def _move(
@@ -399,12 +400,12 @@ class GroupsFold:
 
         Sets of finished offsets are copied by reference, and encoded when their rows are drawn.
         """
-        rows: list[Any] = [HeadRow(self.last_generation, self._ranges.rows(), len(self.groups))]
-        for name, group in self.groups.items():
-            rows.append(copied(name, group))
+        groups = durable_groups(self.groups)
+        rows: list[Any] = [HeadRow(self.last_generation, self._ranges.rows(), len(groups))]
+        rows += [copied(name, group) for name, group in groups.items()]
         active = [number for number in self._staged if number not in self._prepared]
         for number in [*self._prepared, *active]:
-            rows.append(StagedRow(*number, number in self._prepared, list(self._staged[number])))
+            rows.append(StagedRow(*number, number in self._prepared, durable_positions(self._staged[number])))
         return (each.as_row() if isinstance(each, GroupCopy) else each for each in rows)
 
     @staticmethod
@@ -418,7 +419,7 @@ class GroupsFold:
     def facts(self) -> Iterator[tuple[Fact, object]]:
         """Yield the facts of each group, and what each undecided transaction settles."""
         yield Fact("the last generation"), self.last_generation
-        for name, group in self.groups.items():
+        for name, group in durable_groups(self.groups).items():
             yield Fact(f"the id of group {name!r}"), group.id.hex()
             yield Fact(f"the settings of group {name!r}"), group.settings
             yield Fact(f"when group {name!r} was used last"), group.used
@@ -436,7 +437,7 @@ class GroupsFold:
         for number, positions in self._staged.items():
             if positions:
                 held = "prepared" if number in self._prepared else "active"
-                yield Fact(f"what transaction {number} moves"), (held, positions)
+                yield Fact(f"what transaction {number} moves"), (held, durable_positions(positions))
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by the rows of a :meth:`snapshot`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from journal.records.record import TopicAltered, TopicCreated, TopicDeleted
+from journal.records.transient import is_transient
 
 RangeRow = tuple[str, int, int]
 """Topic, first partition, end. A topic has one for its creation, and one for each time that it got more partitions."""
@@ -38,5 +39,10 @@ class PartitionRanges:
         return frozenset().union(*self._topics.pop(record.topic))
 
     def rows(self) -> list[RangeRow]:
-        """Return the rows of each topic, for a snapshot."""
-        return [(topic, each.start, each.stop) for topic, ranges in self._topics.items() for each in ranges]
+        """Return the rows of each topic, for a snapshot; those of transient queues are in none."""
+        return [
+            (topic, each.start, each.stop)
+            for topic, ranges in self._topics.items()
+            for each in ranges
+            if not is_transient(each.start)
+        ]

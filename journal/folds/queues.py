@@ -38,6 +38,7 @@ from journal.records.record import (
     TopicDeleted,
     Unbound,
 )
+from journal.records.transient import is_transient, is_volatile
 
 PREDECLARED: Final = {
     "": ExchangeKind.DIRECT,
@@ -208,7 +209,7 @@ class QueuesFold:
             assert record.base == exchange.taken, (
                 f"it publishes message {record.base} of exchange {exchange.name!r}, {exchange.taken} is the next"
             )
-            exchange.taken += 0 if record.ids else record.count
+            exchange.taken += 0 if record.ids or is_volatile(record) else record.count
             return
         if kind is TopicCreated:
             if record.queue is None:
@@ -322,23 +323,31 @@ class QueuesFold:
     @property
     def _is_pristine(self) -> bool:
         """Whether nothing of it has ever been used."""
-        used = any(each.taken or each.bindings for each in self.exchanges.values())
-        return self.next_exchange == len(PREDECLARED) + 1 and not self.queues and not used
+        used = any(each.taken or any(self._durable_bindings(each)) for each in self.exchanges.values())
+        return self.next_exchange == len(PREDECLARED) + 1 and not self._durable_queues() and not used
+
+    def _durable_queues(self) -> list[DeclaredQueue]:
+        return [each for each in self.queues.values() if not is_transient(each.partition)]
+
+    def _durable_bindings(self, exchange: Exchange) -> Iterator[Binding]:
+        for each in exchange.bindings:
+            if each.to_exchange or not is_transient(self.queues[each.destination].partition):
+                yield each
 
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Any]:
         """Return the counts, then exchanges, queues and bindings, at once; nothing if all is as in an empty
-        directory.
+        directory. Transient queues are not there.
         """
-        exchanges = self.exchanges.values()
+        exchanges, queues = self.exchanges.values(), self._durable_queues()
         if self._is_pristine:
             return iter(())
-        rows: list[Any] = [HeadRow(self.next_exchange, len(self.exchanges), len(self.queues))]
+        rows: list[Any] = [HeadRow(self.next_exchange, len(self.exchanges), len(queues))]
         rows += [ExchangeRow(each.name, each.number, each.settings, each.taken) for each in exchanges]
-        rows += self.queues.values()
+        rows += queues
         for each in exchanges:
-            rows += each.bindings
+            rows += self._durable_bindings(each)
         return iter(rows)
 
     @staticmethod
@@ -392,14 +401,14 @@ class QueuesFold:
         self._enter(Exchange(row.name, row.number, row.settings, row.taken))
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """Yield each exchange, queue and binding."""
+        """Yield each exchange, queue and binding, but for those of transient queues."""
         yield Fact("the number of the next exchange"), self.next_exchange
         for each in self.exchanges.values():
             told = (each.number, each.settings, each.taken)
             yield Fact(f"exchange {each.name!r} (number, settings, messages taken)"), told
-            for place, binding in enumerate(each.bindings):
+            for place, binding in enumerate(self._durable_bindings(each)):
                 yield Fact(f"binding {place} of exchange {each.name!r}"), binding
-        for queue in self.queues.values():
+        for queue in self._durable_queues():
             told_queue = (queue.topic, queue.partition, queue.settings)
             yield Fact(f"queue {queue.name!r} (topic, partition, settings)", queue.partition), told_queue
 

@@ -13,6 +13,7 @@
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time, .keys
+    transient/<number>/<base offset>.log, ...       messages of transient queues for which memory was short
     admin.sock                                      where its owner may do everything, while a broker runs
     repairs.json                                    what repairs have done here, oldest first
     repair.plan                                     a repair that has been decided and is being carried out
@@ -42,6 +43,8 @@ JOURNAL_DIRECTORY = "journal"
 CHECKPOINT_DIRECTORY = "checkpoints"
 STAGED_DIRECTORY = "staged"
 PARTITION_DIRECTORY = "partitions"
+TRANSIENT_DIRECTORY = "transient"
+"""There once memory was short. Nothing there is forced, and no start reads it."""
 DIRECTORIES = (JOURNAL_DIRECTORY, CHECKPOINT_DIRECTORY, STAGED_DIRECTORY, PARTITION_DIRECTORY)
 """The directories that a new data directory needs."""
 
@@ -59,7 +62,9 @@ RESTORE = "restore.unfinished"
 RESERVED_PREFIX = "txbroker."
 """The beginning of the names of the engine's own topics."""
 
-IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, RESTORE, *REPAIR_FILES, *DIRECTORIES))
+IN_ROOT = frozenset(
+    (LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, RESTORE, *REPAIR_FILES, *DIRECTORIES, TRANSIENT_DIRECTORY)
+)
 """All fixed names in the data directory itself."""
 
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"
@@ -191,6 +196,11 @@ def partition_directory(topic: str, index: int, number: int) -> str:
     """Return the path of a partition's directory. Raises :class:`InvalidName` for an impossible topic name."""
     check_topic_name(topic)
     return f"{PARTITION_DIRECTORY}/{topic}-{_number(index)}.{_number(number)}"
+
+
+def transient_directory(number: int) -> str:
+    """Return the path of the directory of a transient queue's log."""
+    return f"{TRANSIENT_DIRECTORY}/{_number(number)}"
 
 
 def parse_partition_directory(name: str) -> PartitionName | None:

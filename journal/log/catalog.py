@@ -46,6 +46,7 @@ from journal.records.record import (
     TopicDeleted,
     sends,
 )
+from journal.records.transient import first_number, is_transient
 from journal.settings import TopicSettings, check_setting
 
 PartitionRange = tuple[Count, Partitions]
@@ -65,6 +66,11 @@ class Topic:
     """The numbers of its partitions: one range for its creation, and one for each time that it got more of them."""
     owner: str = ""
     """The principal that has made it; empty if nobody is known."""
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether it has the messages of a transient queue."""
+        return is_transient(self.ranges[0][0])
 
 
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
@@ -110,6 +116,10 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.stores: dict[int, MessageStore] = {}
         self.next_partition = 1
+        self.next_transient = first_number(0)
+        """The number of the next transient queue."""
+        self.transient: set[str] = set()
+        """The names of the transient queues that are there, from before the record that makes them."""
         self.internal = 0
         """Partitions of the engine's own topics."""
         self.wall_offset = 0
@@ -119,6 +129,8 @@ class Catalog:
         """The LSN of the newest record that moved the start of a log."""
         self.deleted: list[MessageStore] = []
         """Stores whose files are removed after the next checkpoints; the checkpoint takes them."""
+        self.deleted_transient: list[MessageStore] = []
+        """Stores of transient queues that housekeeping ends at once."""
         self.make_room: Callable[[], bool] = no_room
 
     # -- questions ---------------------------------------------------------------------------------
@@ -139,6 +151,11 @@ class Catalog:
                 f"there is no partition number {number}; nothing was changed. Its topic may have been deleted: ask "
                 "for the topics again"
             ) from None
+
+    def durable_stores(self) -> list[MessageStore]:
+        """Return the logs of all partitions but those of transient queues."""
+        stores = self.stores.values()
+        return [each for each in stores if not each.is_transient] if self.transient else list(stores)
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -225,10 +242,7 @@ class Catalog:
             case TopicCreated():
                 self._create(record)
             case TopicDeleted():
-                topic = self.topics.pop(record.topic)
-                for store in topic.partitions:
-                    del self.stores[store.number]
-                    self.deleted.append(store)
+                self._delete(self.topics.pop(record.topic))
             case LogStartMoved():
                 self.stores[record.partition].move_start(record.start_offset)
                 self.start_moved_lsn = lsn
@@ -241,6 +255,7 @@ class Catalog:
                 self._alter(self.topics[OUTCOMES_TOPIC], record.settings)
             case Started():
                 self.wall_offset = record.wall - record.at
+                self.next_transient = first_number(record.start)
             case _:
                 raise CorruptJournal(f"the catalog does not know {record!r} at LSN {lsn}", "", 0)
         return None
@@ -250,9 +265,16 @@ class Catalog:
         self._add(topic, record.added)
         self.topics[record.topic] = topic
 
+    def _delete(self, topic: Topic) -> None:
+        gone = self.deleted_transient if topic.is_transient else self.deleted
+        for store in topic.partitions:
+            del self.stores[store.number]
+            gone.append(store)
+
     def _add(self, topic: Topic, added: PartitionsAdded) -> None:
         """Give a topic its first partitions, or more."""
-        following = (len(topic.partitions), self.next_partition)
+        transient = is_transient(added.first_partition)
+        following = (len(topic.partitions), self.next_transient if transient else self.next_partition)
         if (added.first_index, added.first_partition) != following:
             raise CorruptJournal(
                 f"{topic.name}-{added.first_index} was given partition number {added.first_partition}, the next is "
@@ -267,7 +289,10 @@ class Catalog:
         topic.partitions += stores
         topic.ranges.append((added.first_partition, added.partitions))
         self.stores.update((store.number, store) for store in stores)
-        self.next_partition += added.partitions
+        if transient:
+            self.next_transient += added.partitions
+        else:
+            self.next_partition += added.partitions
         self.internal += sum(store.internal for store in stores)
 
     def _alter(self, topic: Topic, settings: TopicSettings) -> None:
@@ -338,6 +363,7 @@ class Catalog:
         rows = [
             TopicRow(t.name, t.settings, list(t.ranges), t.created, t.id, t.owner)
             for t in self.topics.values()
+            if not t.is_transient
         ]
         return iter([head, *rows])
 

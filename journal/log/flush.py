@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from journal.formats.filenames import PARTITION_DIRECTORY
+from journal.formats.filenames import PARTITION_DIRECTORY, TRANSIENT_DIRECTORY
 from journal.formats.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -116,7 +116,10 @@ class FlushJob:
         appends: int,
         index_end: IndexEnd | None,
         first_ever: bool,
+        forced: bool = True,
     ) -> None:
+        """Not ``forced``: no start will read it, and nothing of it is ever forced."""
+        self._forced = forced
         self.pieces = pieces
         self.appends = appends
         self.index_end = index_end
@@ -152,6 +155,8 @@ class FlushJob:
         filesystem = self._files.filesystem
         new = bool(piece.header)
         if new and self._first_ever:
+            if not self._forced:
+                filesystem.make_directory(TRANSIENT_DIRECTORY)
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
         size = file.size()
@@ -170,6 +175,10 @@ class FlushJob:
             # Also left by such a run, and not written over. In replay it stays: more will be written there, and a
             # truncation for each of 10,000 logs would take longer than everything else.
             file.truncate(segment.size)
+        if not self._forced:
+            self._files.release(file)
+            self._first_ever = self._first_ever and not new
+            return
         if not durably:
             self._files.release_unforced(file, new)
             return
@@ -252,7 +261,9 @@ class FlushJob:
                 file = self._files.acquire(path)
             except FileNotFoundError:
                 continue  # it needs none, or has lost it: then it is made again
-            if durably:
+            if not self._forced:
+                self._files.release(file)
+            elif durably:
                 file.force()
                 self._files.release(file)
             else:

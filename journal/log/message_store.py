@@ -10,7 +10,7 @@ from itertools import accumulate
 from zope.interface import implementer
 
 from journal.errors import NEXT_STEP, CorruptJournal, CorruptSegment, OffsetOutOfRange
-from journal.formats.filenames import is_internal, partition_directory
+from journal.formats.filenames import is_internal, partition_directory, transient_directory
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header
 from journal.formats.store_state import StoreState
 from journal.interfaces import IBuffer, IBufferAllocator, IMessageStore
@@ -23,6 +23,7 @@ from journal.log.segment_list import SegmentList, Strangers
 from journal.log.segment_origin import SegmentOrigin
 from journal.log.tail import Tail
 from journal.log.time_lookup import TimeLookup
+from journal.records.transient import is_transient
 from journal.settings import TopicSettings
 from journal.vfs.open_files import OpenFiles
 
@@ -52,7 +53,11 @@ class MessageStore:
         self.internal = is_internal(topic)
         """Whether only the engine itself puts messages there."""
         self.settings = settings
-        self.directory = partition_directory(topic, index, number)
+        self.is_transient = is_transient(number)
+        """Whether it is a transient queue's: no checkpoint has it, and its files are never forced."""
+        self.directory = (
+            transient_directory(number) if self.is_transient else partition_directory(topic, index, number)
+        )
         self.start_offset = 0
         self.high_watermark = 0
         self._files = files
@@ -340,7 +345,7 @@ class MessageStore:
             pieces.append(piece)
             segment, newest, first = piece.after, piece.after, last
         first_ever = not self._segments.segments
-        self._job = FlushJob(self._files, pieces, appends, self._index_end, first_ever)
+        self._job = FlushJob(self._files, pieces, appends, self._index_end, first_ever, not self.is_transient)
         return self._job
 
     def _next_piece(self, segment: Segment | None, first: int, appends: int) -> tuple[Segment, int]:
@@ -379,6 +384,12 @@ class MessageStore:
         self._tail.drop(job.appends)
         self._drop_segments()
 
+    def abandon_flush(self, job: FlushJob) -> None:
+        """Note that the job has failed for lack of room, in a log that no start reads: the next one writes it again."""
+        assert job is self._job, f"the flush of {self.directory} is not under way"
+        assert self.is_transient, f"{self.directory} was to be forced: nobody may write it a second time"
+        self._job = None
+
     # -- messages go --------------------------------------------------------------------------------
 
     def retention_start(self, now: int) -> int | None:
@@ -399,6 +410,10 @@ class MessageStore:
         if offset > self._tail.end_offset:
             raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
         self.start_offset = max(self.start_offset, offset)
+        if self.is_transient and self._job is None:
+            self._tail.drop(
+                self._tail.appends_below(self.start_offset)
+            )  # it would stay there without a flush
         self._drop_segments()
 
     def new_header(self, base_offset: int) -> SegmentHeader:

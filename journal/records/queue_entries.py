@@ -140,7 +140,8 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``max_length`` messages that can be got, and their bodies at most ``max_length_bytes``; with ``overflow`` DROP_HEAD
     those that are too many are dead letters. The queue is deleted when it was not used for ``expires`` µs. One that is
     ``exclusive`` is for the session that has declared it, and is deleted after its end. One with ``auto_delete`` is
-    deleted when its last consumer has ended; one that is not ``durable`` at the broker's next start. With
+    deleted when its last consumer has ended. One that is exclusive or not ``durable`` is *transient*: it ends with the
+    broker's process, and is in no file that a start reads. With
     ``single_active`` one of its consumers gets messages, until it ends; then another one. Messages have priorities from
     0 to ``max_priority``, each in a log of its own. A session that has a message for longer than ``consumer_timeout``
     µs without acknowledging it loses it.
@@ -160,6 +161,11 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     max_priority: Priority = 0
     max_length_bytes: Count | None = None
     consumer_timeout: Duration | None = None
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether it ends with the broker's process at the latest, so that nothing of it needs to be on disk."""
+        return self.exclusive or not self.durable
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from journal.log.message_store import MessageStore
 from journal.records.outcome import Outcome
 from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome, unpack
 from journal.records.record import AnyRecord, ArchiveSet, Messages, TopicCreated
+from journal.records.transient import is_transient
 from journal.settings import TopicSettings
 from journal.transactions.state import Transaction
 
@@ -125,6 +126,8 @@ class OutcomeArchive:
         bases = {placement.partition: placement.base_offset for placement in outcome.placements}
         parts = []
         for number, count, size, checksum in transaction.parts():
+            if is_transient(number):
+                continue
             log = stores[number]
             parts.append(
                 (log.topic, log.index, number, bases.get(number, NEVER_PLACED), count, size, checksum)

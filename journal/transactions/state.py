@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from journal.formats.checkpoint_rows import Count
 from journal.formats.filenames import staged_file
@@ -15,6 +16,7 @@ from journal.parties import Actor, Owner
 from journal.records.group_entries import PartitionOffset, Settled
 from journal.records.outcome import Outcome
 from journal.records.record import Placement
+from journal.records.transient import durable_among, is_transient
 from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
 from journal.xid import Xid
@@ -122,7 +124,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
-        """Return the row of a transaction as it is now."""
+        """Return the row of a transaction as it is now, without what it has for transient queues."""
         return cls(
             transaction.number,
             transaction.began,
@@ -131,13 +133,13 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.state,
             transaction.prepared_at,
             transaction.totals,
-            list(transaction.staged.entries),
+            list(map(_durable, transaction.staged.entries)),
             transaction.staged.file_entries,
             list(transaction.offsets),
             transaction.wall_offset,
-            dict(transaction.checksums),
+            {each: at for each, at in transaction.checksums.items() if not is_transient(each)},
             transaction.staged.salt,
-            list(transaction.settled),
+            [(group, weight) for group, weight in transaction.settled if weight],
         )
 
     def transaction(self) -> Transaction:
@@ -163,8 +165,27 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 def weight_of(settled: Iterable[Settled]) -> int:
-    """Return what settled offsets count against the limit of positions: memory of about a position each."""
-    return sum([1 + len(each.unfinished) + len(each.finished) // SET_BYTES for each in settled])
+    """Return what settled offsets count against the limit of positions: memory of about a position each. Those in
+    transient queues count nothing, because a replay does not know of them.
+    """
+    return sum(
+        [
+            1 + len(each.unfinished) + len(each.finished) // SET_BYTES
+            for each in settled
+            if not is_transient(each.partition)
+        ]
+    )
+
+
+def _durable(entry: Entry) -> Entry:
+    """Return an entry as its record in the journal has it: :func:`durable_run <journal.records.transient.durable_run>`
+    of its run.
+    """
+    if is_transient(entry.partition):
+        return replace(entry, partition=0, also=[])
+    if entry.also and is_transient(entry.also[-1]):
+        return replace(entry, also=durable_among(entry.also))
+    return entry
 
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)

@@ -39,6 +39,7 @@ from journal.records.record import (
     TransactionsForgotten,
     slices,
 )
+from journal.records.transient import durable_placements
 from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
 from journal.transactions.application import Application
 from journal.transactions.outcome_archive import OutcomeArchive
@@ -289,14 +290,14 @@ class TransactionTable:
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
             if positions.settled:
                 transaction.settled.append((positions.group, weight_of(positions.settled)))
-        outcome = self._remember(lsn, COMMITTED, record, transaction, record.placements)
+        outcome = self._remember(lsn, COMMITTED, record, transaction, self._lasting(record.placements))
         return self.application.staged(lsn, record, transaction, outcome)
 
     def _begun_and_committed(
         self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
     ) -> Applied:
         """Apply the only record of a transaction; its frames are stamped, and go to the logs at once."""
-        at, placements, catalog = record.at, record.placements, self._catalog
+        at, placements, catalog = record.at, self._lasting(record.placements), self._catalog
         wall, messages = at + catalog.wall_offset, 0
         for each in record.runs:
             messages += each.count
@@ -306,8 +307,13 @@ class TransactionTable:
         )  # fmt: skip
         self.outcomes.remember_new(outcome)
         if self.archive.on:
-            self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, catalog.stores))
+            parts = _parts(record, placements, data, catalog.stores)
+            self.archive.note(lsn, outcome, 0, record.checksum, parts)
         return self.application.whole(lsn, record, data, outcome, messages)
+
+    def _lasting(self, placements: list[Placement]) -> list[Placement]:
+        """Return the places that an outcome tells of: those in transient queues are not remembered."""
+        return durable_placements(placements) if self._catalog.transient else placements
 
     def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> Outcome:
         number = TransactionNumber(record.session, record.serial)
@@ -432,7 +438,10 @@ def remembered(checkpoint: Checkpoint) -> list[Outcome]:
 
 
 def _parts(
-    record: TransactionCommitted, data: bytes | memoryview, stores: Mapping[int, MessageStore]
+    record: TransactionCommitted,
+    placements: list[Placement],
+    data: bytes | memoryview,
+    stores: Mapping[int, MessageStore],
 ) -> list[PartFields]:
     """Return the archive's parts of a transaction whose only record this is."""
     sizes: dict[int, int] = {}
@@ -445,5 +454,5 @@ def _parts(
         checksums[run.partition] = run.checksum
     return [
         (stores[number].topic, stores[number].index, number, base, count, sizes[number], checksums[number])
-        for number, base, count in ((p.partition, p.base_offset, p.count) for p in record.placements)
+        for number, base, count in ((p.partition, p.base_offset, p.count) for p in placements)
     ]

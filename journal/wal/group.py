@@ -47,11 +47,14 @@ class Group(JournalGroup):
         return times
 
     def write(self, journal: Journal, now: Callable[[], float]) -> float:
-        """Write and force it, on the writer's thread; see :meth:`journal.engine.engine.Engine.write`.
+        """Write and force it, on the writer's thread; see :meth:`journal.engine.engine.Engine.write`. One without
+        records, in which only transient queues have changed, is not written.
 
         ``times`` may be set while this runs, hence the check before each step; calling ``_passed`` for nothing took
         more instructions than both calls of ``now``.
         """
+        if not self.count:
+            return 0.0
         begun = now()
         if self.times is not None:
             self._passed("begun")

@@ -323,7 +323,7 @@ MUTANTS: Final = (
     Mutant(
         "not count what an exchange takes",
         _FOLD,
-        "            exchange.taken += 0 if record.ids else record.count\n",
+        "            exchange.taken += 0 if record.ids or is_volatile(record) else record.count\n",
         "            pass\n",
     ),
     # -- where a record places messages
@@ -388,7 +388,7 @@ MUTANTS: Final = (
     Mutant(
         "lose all bindings at a checkpoint",
         _FOLD,
-        "            rows += each.bindings\n",
+        "            rows += self._durable_bindings(each)\n",
         "            pass\n",
     ),
     Mutant(

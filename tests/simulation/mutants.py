@@ -51,8 +51,8 @@ MUTANTS: Final = (
     Mutant(
         "not remember how what begins and ends with one request ended",
         "journal/transactions/table.py",
-        "        self.outcomes.remember_new(outcome)\n        if self.archive.on:\n            self.archive.note(",
-        "        if self.archive.on:\n            self.archive.note(",
+        "        self.outcomes.remember_new(outcome)\n        if self.archive.on:\n            parts = ",
+        "        if self.archive.on:\n            parts = ",
     ),
     Mutant(
         "show the second phase in one go before the force",

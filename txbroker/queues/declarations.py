@@ -35,7 +35,7 @@ from journal.records.record import (
     TopicDeleted,
     Unbound,
 )
-from journal.settings import TopicSettings
+from journal.settings import MAX_INTERVAL, RANGES, TopicSettings
 from txbroker.errors import (
     DeclaredOtherwise,
     InvalidName,
@@ -63,6 +63,8 @@ MATCHES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 """What ``x-match`` may be."""
 _LOG: Final = TopicSettings(segment_bytes=16 * MIB)
 """Of a queue's log. What goes of it, by whole segments, is decided by what was acknowledged."""
+_TRANSIENT_LOG: Final = TopicSettings(RANGES["force_messages"][1], MAX_INTERVAL, 16 * MIB)
+"""Of a transient queue's log, which is in memory until that is short."""
 
 
 class Declarations:
@@ -139,11 +141,15 @@ class Declarations:
             )
 
     def _make_queue(self, name: str, settings: QueueSettings, by: Actor | None) -> None:
-        number, levels = self._engine.catalog.next_partition, settings.max_priority + 1
+        catalog, levels, log = self._engine.catalog, settings.max_priority + 1, _LOG
+        number = catalog.next_partition
+        if settings.is_transient:
+            number, log = catalog.next_transient, _TRANSIENT_LOG
+            catalog.transient.add(name)
         topic = f"{QUEUE_TOPIC_PREFIX}{number}"
         made = Queue(name, settings)
         self._engine.accept(
-            TopicCreated(topic, number, levels, _LOG, self._engine.now(), self._random(ID_BYTES), by, made)
+            TopicCreated(topic, number, levels, log, self._engine.now(), self._random(ID_BYTES), by, made)
         )
 
     def delete_queue(self, queue: DeclaredQueue, by: Actor | None) -> int:
@@ -159,6 +165,7 @@ class Declarations:
             left -= len(kept.finished) if kept is not None else 0
         self._gone += self._fold.leading_to((False, queue.name))
         self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
+        self._engine.catalog.transient.discard(queue.name)
         self.end_unbound(by)
         return left
 
@@ -231,7 +238,11 @@ class Declarations:
                 left -= 1
 
     def end_exchanges(self) -> None:
-        """Delete all exchanges that are not durable, because the broker has started."""
+        """Delete all exchanges that are not durable, because the broker has started.
+
+        One that goes with its last binding stays if that was to a transient queue: nothing tells it from one that was
+        never bound.
+        """
         for exchange in list(self._fold.exchanges.values()):
             if not exchange.settings.durable and exchange.name in self._fold.exchanges:
                 self._end_exchange(exchange, None)

@@ -26,13 +26,6 @@ class Deliveries:
 
     def __init__(self, engine: Engine, fold: QueuesFold, groups: GroupsFold) -> None:
         self._engine, self._fold, self._groups = engine, fold, groups
-        ended = [
-            each for each in fold.queues.values() if not each.settings.durable or each.settings.exclusive
-        ]
-        self.over = {each.partition for each in ended}
-        """Partitions of queues that have ended with the broker's last process, and are there until they can be deleted.
-        Nothing of them is given to anybody.
-        """
         self._queues: dict[int, LevelDeliveries] = {}
         self._changed: dict[int, None] = {}
         self._settled: set[int] = set()
@@ -59,21 +52,20 @@ class Deliveries:
             # What undecided transactions will bring was looked at before this start.
             found.has_expiring = not is_new and prepared_for(number) is not None
             levels.append(found)
-        if queue.partition not in self.over:
-            self._queues.update({each.store.number: each for each in levels})
-            self._settled.update(queue.partitions)
+        self._queues.update({each.store.number: each for each in levels})
+        self._settled.update(queue.partitions)
         return QueueDeliveries(queue, levels[::-1], now)
 
     def _timed(self, state: LevelDeliveries) -> None:
         self.on_timed(state)
 
     def at(self, partition: int) -> LevelDeliveries | None:
-        """Return the deliveries in that partition; None if it is no queue's, or one's that is over."""
+        """Return the deliveries in that partition; None if it is no queue's."""
         found = self._queues.get(partition)
         if found is not None:
             return found
         queue = self._fold.by_partition.get(partition)
-        if queue is None or queue.partition in self.over:
+        if queue is None:
             return None
         self._enter(queue)
         return self._queues[partition]
@@ -113,6 +105,8 @@ class Deliveries:
         for number in changed:
             if (found := self._queues.get(number)) is not None:
                 found.look_again()
+                if found.store.is_transient:
+                    found.store.move_start(found.position)
                 queues.setdefault(found.queue.partition, []).append(found)
         for levels in queues.values():
             self.on_ready(*levels)
@@ -126,7 +120,7 @@ class Deliveries:
 
     def unread(self, store: MessageStore) -> Unread | None:
         """Return what of a queue's log nobody will read any more: what is finished. None for other logs."""
-        if store.number not in self._fold.by_partition:
+        if store.is_transient or store.number not in self._fold.by_partition:
             return None
         return unread_of(self._groups.find(QUEUE_GROUP), store.number)
 
@@ -134,7 +128,6 @@ class Deliveries:
         """Forget a queue that was deleted."""
         for number in queue.partitions:
             self._queues.pop(number, None)
-        self.over.discard(queue.partition)
 
     def held_by(self, holder: int) -> list[LevelDeliveries]:
         """Return the queues of which a holder has messages."""

@@ -17,6 +17,7 @@ from journal.records.queue_entries import (
     is_mandatory,
 )
 from journal.records.record import Placement, Published, Run
+from journal.records.transient import durable_among, durable_first
 from journal.transactions.application import MOST_RUNS
 from journal.transactions.unsent import Unsent, UnsentRun, targets_of
 from txbroker.errors import (
@@ -72,6 +73,7 @@ class Publishing:
 
     def __init__(self, engine: Engine, fold: QueuesFold, deliveries: Deliveries) -> None:
         self._engine, self._fold, self._deliveries = engine, fold, deliveries
+        self._transient = engine.catalog.transient
         self.on_unmeasured: Callable[[LevelDeliveries], object] = _nothing
         """Called with a priority of a queue of which messages are not measured whose size must be known."""
         self.unrouted = 0
@@ -108,7 +110,7 @@ class Publishing:
             )
         found: list[UnsentRun] = []
         spent = Ways() if ways is None else ways
-        begin = count = further = delayed = 0
+        begin = count = further = delayed = lasting = 0
         known, targets, steps = None, list[int](), self._fold.steps - spent.steps
         for position, length, _, messages in walk(view):
             attribute = _attribute(view, position, messages)
@@ -119,6 +121,7 @@ class Publishing:
                     found.append(_run(targets, count, view[begin:position]))
                     begin, count = position, 0
                 targets = to
+                lasting = len(targets) if not self._transient else len(durable_among(targets))
                 spent.places += len(targets)
             count += 1
             if spent.waits:
@@ -126,7 +129,7 @@ class Publishing:
                 spent.delayed += spent.waits
                 delayed += length * spent.waits
             spent.bytes += length * len(targets)
-            further += length * max(0, len(targets) - 1)
+            further += length * max(0, lasting - 1)
             spent.steps = self._fold.steps - steps
             _check(spent)
         if count:
@@ -155,18 +158,18 @@ class Publishing:
         fold = self._fold
         keys, headers, priority, expires, may_delay = _read(attribute)
         waits = bool(may_delay and fold.delayed) and delay_of(may_delay) > 0
-        found, over = fold.route(exchange, keys[0], headers, waits), self._deliveries.over
+        found = fold.route(exchange, keys[0], headers, waits)
         for each in keys[1:]:
             spent.steps = fold.steps - steps
             _check(spent)
             found = list(dict.fromkeys([*found, *fold.route(exchange, each, headers, waits)]))
-        if over:
-            found = [each for each in found if each not in over]
         spent.waits = sum(fold.by_partition[each].has_waiting for each in found) if waits else 0
         if not found and mandatory:
             raise _unroutable(exchange, keys[0])
         if priority:
             found = [fold.by_partition[each].level(priority) for each in found]
+        if self._transient:
+            found = durable_first(found)
         if expires:
             for partition in found:
                 if (state := self._deliveries.at(partition)) is not None:

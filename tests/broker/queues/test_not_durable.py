@@ -6,10 +6,10 @@ for a transaction.
 
 from __future__ import annotations
 
-from journal.records.queue_entries import ExchangeKind, QueueSettings
+from journal.records.queue_entries import ExchangeKind
 from journal.transaction_states import Totals
 from journal.xid import Xid
-from tests.broker.queues.scene import SECOND, SELF, SELF_OR_NOWHERE, Scene, acknowledged, framed
+from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, framed
 from tests.support.broker_room import refused
 from txbroker.wire import messages
 
@@ -76,7 +76,7 @@ def test_a_start_after_a_kill_ends_them_too_and_from_a_checkpoint():
     assert names(scene) == ([], [])
 
 
-def test_an_exchange_that_goes_with_its_last_binding_goes_with_a_queue_that_is_not_durable():
+def test_an_exchange_that_goes_with_its_last_binding_goes_with_an_exchange_but_not_with_a_queue():
     scene = Scene()
     scene.queue(durable=False)
     scene.exchange("e", ExchangeKind.FANOUT, auto_delete=True)
@@ -85,33 +85,30 @@ def test_an_exchange_that_goes_with_its_last_binding_goes_with_a_queue_that_is_n
     scene.exchange("g", ExchangeKind.FANOUT, durable=False)
     scene.bind("f", "", "g", to_exchange=True)
     scene.restart()
+    assert names(scene) == ([], ["e"])
+    scene.queue(durable=False)
+    scene.bind("e", "", "q")
+    scene.peer.ask(messages.DeleteQueue, "q", scene.info().partition)
     assert names(scene) == ([], [])
-    assert scene.room.broker.queues.takes.deliveries.over == set()
 
 
-def test_a_prepared_transaction_keeps_its_queue_of_which_nothing_is_delivered():
+def test_a_prepared_transaction_keeps_its_queue_for_as_long_as_the_process_lives():
     scene = Scene()
     queue = scene.queue(durable=False)
     scene.publish("q", b"a", b"b")
     scene.taken(queue, 1)
     scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 0))
+    refused(scene.peer.ask(messages.DeleteQueue, "q", queue), "QueueInUse")
     scene.restart()
-    assert names(scene) == (["q"], [])
-    refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
-    refused(scene.peer.ask(messages.Consume, queue, 1), "UnknownQueue")
-    for kind, *fields in (
-        (messages.DeclareQueue, "q", QueueSettings(durable=False)), (messages.DeclareQueue, "q", QueueSettings(), True),
-        (messages.PurgeQueue, "q"), (messages.DeleteQueue, "q", queue),
-    ):  # fmt: skip
-        assert "from before the broker's start" in refused(scene.peer.ask(kind, *fields), "QueueInUse")
+    assert names(scene) == ([], [])
+    again = scene.queue(durable=False)
+    scene.publish("q", b"c")
     assert isinstance(scene.peer.ask(messages.Rollback, xid=XID), messages.Done)
     for _ in range(3):
         scene.room.timers.advance(0.01)
         scene.room.engine.sync()
     refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert names(scene) == ([], [])
-    assert scene.taken(scene.queue()) == []
+    assert scene.taken(again) == [b"c"]
 
 
 def test_what_a_prepared_transaction_brings_to_such_a_queue_is_delivered_to_nobody():
@@ -159,20 +156,3 @@ def test_what_a_transaction_returns_to_a_queue_that_is_over_dies_into_no_other()
         scene.room.broker.dead_letters.try_again()
         scene.room.engine.sync()
     assert scene.taken(dead) == []
-
-
-def test_nothing_is_sent_to_a_queue_that_is_over():
-    scene = Scene()
-    queue, other = scene.queue(durable=False), scene.queue("other")
-    to = scene.exchange("e", ExchangeKind.FANOUT)
-    for name in ("q", "other"):
-        scene.bind("e", "", name)
-    scene.publish("q", b"a")
-    scene.taken(queue)
-    scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 0))
-    scene.restart()
-    refused(scene.publish("q", b"b"), "Unroutable")
-    scene.publish("q", b"b", to=SELF_OR_NOWHERE)
-    scene.publish("", b"c", to=to)
-    assert scene.taken(other) == [b"c"]
-    assert scene.counts() == (1, 0, 0, 1)

@@ -80,7 +80,7 @@ def test_an_exclusive_queue_is_gone_when_the_first_client_comes_after_a_start():
     assert scene.taken(again) == []
 
 
-def test_an_exclusive_queue_goes_after_a_start_and_after_the_transaction_that_needs_it():
+def test_an_exclusive_queue_goes_after_the_transaction_that_needs_it_or_with_the_process():
     scene = Scene()
     queue = scene.queue(exclusive=True)
     scene.publish("q", b"a")
@@ -90,11 +90,11 @@ def test_an_exclusive_queue_goes_after_a_start_and_after_the_transaction_that_ne
     scene.peer.leave()
     scene.room.engine.sync()
     assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
     scene.restart()
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.info().held == 1
+    refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
     assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
-    scene.room.broker.queues.expire(scene.room.engine.now())
     refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
 
 

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 DELETED_AT_ONCE: Final = 50
 """Most queues that are deleted in one turn because they have ended."""
-STARTED: Final = "it was not to outlive the broker's last process"
 LEFT: Final = "its last consumer has ended"
 """Why queues are deleted."""
 _WITHOUT_END: Final = 1 << 62
@@ -233,17 +232,12 @@ class Queueing:
         return queue
 
     def check_owner(self, queue: DeclaredQueue, session: Session) -> None:
-        """Raise QueueInUse for a queue that is exclusive to another session, or was not to outlive a start, and
-        UnknownQueue for one of what is to wait at an exchange: somebody has guessed its number.
+        """Raise QueueInUse for a queue that is exclusive to another session, and UnknownQueue for one of what is to
+        wait at an exchange: somebody has guessed its number.
         """
         if queue.has_waiting:
             raise UnknownQueue(
                 f"partition number {queue.partition} is no queue's; nothing has changed. Ask for the queue by its name"
-            )
-        if queue.partition in self._deliveries.over:
-            raise QueueInUse(
-                f"queue {queue.name!r} is from before the broker's start, and not to outlive it; it is deleted once no "
-                "undecided transaction needs it; nothing has changed. Use another name, or wait for that"
             )
         if queue.settings.exclusive and self._owners.get(queue.partition) != session.number:
             raise QueueInUse(
@@ -292,8 +286,6 @@ class Queueing:
     def _why_over(self, queue: DeclaredQueue, now: int) -> str:
         """Return why a queue is to be deleted; nothing if it is not."""
         partition, settings = queue.partition, queue.settings
-        if partition in self._deliveries.over:
-            return STARTED
         if settings.exclusive and not self.is_open(self._owners.get(partition, 0)):
             return "its session has ended"
         if self._consumers.has_left(partition):
@@ -303,13 +295,9 @@ class Queueing:
         return ""
 
     def started(self) -> None:
-        """Delete what was not to outlive the broker's last process, before anybody is let in: queues that are exclusive
-        or not durable, exchanges that are not, and what was to wait at these. A queue that an undecided transaction
-        needs goes after that.
+        """Delete what was not to outlive the broker's last process, before anybody is let in: exchanges that are not
+        durable, and what was to wait at these. Of transient queues nothing is left.
         """
-        for queue in list(self._fold.queues.values()):
-            if queue.partition in self._deliveries.over:
-                self._end(queue, STARTED)
         self.declarations.end_exchanges()
         self._end_ownerless()
 

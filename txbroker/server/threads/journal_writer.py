@@ -103,6 +103,9 @@ class Writer:
                 one.callback(None)
 
     def _submit(self, group: Group) -> None:
+        if not group.count:  # only transient queues have changed: nothing is written
+            self._clock.callLater(0, partial(self._show, group))
+            return
         forcing = self._forcing
         placed = None if forcing is None else self._engine.place(group)
         if placed is None or forcing is None:
@@ -126,6 +129,11 @@ class Writer:
         if took >= SLOW_FORCE:
             self._slow_forces.ended(took)
         self._on_forced(took)
+        self._show(group)
+
+    def _show(self, group: Group) -> None:
+        if self._failed:
+            return
         self._before_publish()
         try:
             self._engine.publish(group)
