@@ -435,9 +435,9 @@ class GroupsFold:
                         value,
                     )
         for number, positions in self._staged.items():
-            if positions:
+            if kept := durable_positions(positions):
                 held = "prepared" if number in self._prepared else "active"
-                yield Fact(f"what transaction {number} moves"), (held, durable_positions(positions))
+                yield Fact(f"what transaction {number} moves"), (held, kept)
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by the rows of a :meth:`snapshot`."""
