@@ -1,4 +1,4 @@
-"""Logs of transient queues: no checkpoint has them, so what they do not need any more goes at once (decision 0067)."""
+"""Logs of transient queues: no checkpoint has them, so what they do not need any more goes at once (decision 0068)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transient queues: their numbers, and what of a record is not about them (decision 0067).
+"""Transient queues: their numbers, and what of a record is not about them (decision 0068).
 
 A transient queue is in no file that a start reads. Records are applied with all that they say of it, and written to the
 journal without that: a start finds everything as if the queue had never been.

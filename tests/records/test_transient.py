@@ -1,4 +1,4 @@
-"""Test what the journal gets of a record, and what is about transient queues alone (decision 0067)."""
+"""Test what the journal gets of a record, and what is about transient queues alone (decision 0068)."""
 
 from __future__ import annotations
 

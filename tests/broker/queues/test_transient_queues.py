@@ -1,4 +1,4 @@
-"""Test that nothing of a transient queue is in the journal, and that all else of a record is (decision 0067).
+"""Test that nothing of a transient queue is in the journal, and that all else of a record is (decision 0068).
 
 Seen to fail: with records of transient queues journaled whole, with a prepared transaction's part for one kept in a
 checkpoint, with what an exchange takes counted for messages that only they got, with their messages shown before the
