@@ -401,14 +401,14 @@ class QueuesFold:
         self._enter(Exchange(row.name, row.number, row.settings, row.taken))
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """Yield each exchange, queue and binding, but for those of transient queues."""
+        """Yield each exchange, queue and binding."""
         yield Fact("the number of the next exchange"), self.next_exchange
         for each in self.exchanges.values():
             told = (each.number, each.settings, each.taken)
             yield Fact(f"exchange {each.name!r} (number, settings, messages taken)"), told
-            for place, binding in enumerate(self._durable_bindings(each)):
+            for place, binding in enumerate(each.bindings):
                 yield Fact(f"binding {place} of exchange {each.name!r}"), binding
-        for queue in self._durable_queues():
+        for queue in self.queues.values():
             told_queue = (queue.topic, queue.partition, queue.settings)
             yield Fact(f"queue {queue.name!r} (topic, partition, settings)", queue.partition), told_queue
 

@@ -8,6 +8,7 @@ forced, kept after their end, or left by a start, and with a full disk ending th
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -16,16 +17,28 @@ import pytest
 from crc32c import crc32c
 
 from journal.check.verification import Level, verify
+from journal.engine.disk_space import under_way
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats.filenames import TRANSIENT_DIRECTORY
-from journal.records.queue_entries import QUEUE_GROUP, ExchangeKind, QueueSettings
+from journal.records.queue_entries import QUEUE_GROUP, Binding, ExchangeKind, QueueSettings
 from journal.records.transient import is_transient
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
+from journal.testing.memory import MemoryFile
 from journal.transaction_states import Totals
+from journal.transactions.state import TransactionRow
 from journal.xid import Xid
-from tests.broker.queues.scene import SECOND, SELF, SELF_OR_NOWHERE, Scene, acknowledged, framed, settled
+from tests.broker.queues.scene import (
+    SECOND,
+    SELF,
+    SELF_OR_NOWHERE,
+    Scene,
+    acknowledged,
+    framed,
+    settled,
+    values_of,
+)
 from tests.support.broker_room import Room, refused
 from tests.support.builders import small_files
 from txbroker.wire import messages
@@ -58,7 +71,8 @@ def facts_of(engine: Engine) -> list[tuple[str, list[Any]]]:
 
 def replayed(disk: MemoryFilesystem) -> Engine:
     """Return the engine of a start on what a kill has left, as it is before the start's own record."""
-    return recover(disk, ManualClock(monotonic=1_000_000), small_files(), folds=client_folds())
+    settings = small_files(outcome_archive=True)
+    return recover(disk, ManualClock(monotonic=1_000_000), settings, folds=client_folds())
 
 
 # -- what the journal has ------------------------------------------------------------------------------
@@ -234,6 +248,18 @@ def test_one_that_only_had_to_do_with_transient_queues_can_still_be_ended_after_
     assert verified(scene) == []
 
 
+def test_the_group_of_queues_is_the_same_though_its_first_record_was_of_a_transient_queue():
+    scene = Scene()
+    queue = scene.queue(durable=False)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    assert isinstance(prepare(scene, 1, b"", positions=acknowledged(queue, 0)), messages.Done)
+    assert isinstance(scene.peer.ask(messages.Commit, xid=xid("1")), messages.Committed)
+    scene.queue("lasting")
+    scene.room.engine.housekeeping.checkpoint_inline()
+    assert verified(scene) == []
+
+
 def test_dead_letters_go_from_one_kind_to_the_other():
     scene = Scene()
     lasting = scene.queue("lasting", delivery_limit=0, dead_letter_exchange="", dead_letter_key="passing")
@@ -309,14 +335,8 @@ def files(scene: Scene) -> list[str]:
 def all_of(scene: Scene, queue: int) -> Iterator[bytes]:
     """Take and acknowledge everything."""
     while runs := (taken := scene.take(queue, 10)).runs:
-        yield from values_of(taken, scene)
+        yield from values_of(taken, scene.peer)
         scene.acknowledge(queue, *[offset for first, count in runs for offset in range(first, first + count)])
-
-
-def values_of(taken: messages.Taken, scene: Scene) -> list[bytes]:
-    from tests.broker.queues.scene import values_of as found
-
-    return found(taken, scene.peer)
 
 
 def test_what_is_acknowledged_takes_no_memory_and_no_file():
@@ -381,15 +401,18 @@ def test_they_are_never_forced(monkeypatch: pytest.MonkeyPatch):
     scene.queue(durable=False)
     filled(scene, 30)
     forced: list[str] = []
-    kept = type(scene.room.filesystem).force_files
-    monkeypatch.setattr(
-        type(scene.room.filesystem), "force_files",
-        lambda disk, them: (forced.extend(each.path for each in them), kept(disk, them))[1],
-    )  # fmt: skip
+    kept = MemoryFile.force
+
+    def force(file: MemoryFile) -> None:
+        forced.append(file.path)
+        kept(file)
+
+    monkeypatch.setattr(MemoryFile, "force", force)
     flush(scene)
     scene.queue("lasting")
     scene.publish("lasting", b"x")
     scene.room.engine.housekeeping.checkpoint_inline()
+    assert [path for path in forced if path.startswith("partitions/")]
     assert not [path for path in forced if path.startswith(TRANSIENT_DIRECTORY)]
     assert files(scene)
 
@@ -399,15 +422,76 @@ def test_a_full_disk_refuses_what_comes_and_loses_nothing_that_is_there():
     queue = scene.queue(durable=False)
     values = filled(scene, 30)
     scene.room.filesystem.free = 10 * KIB
-    scene.room.engine.want_flush()
     flush(scene)
-    assert not scene.room.engine.failed
+    assert files(scene) == [], "what begun work may need is left to it"
     refused(scene.publish("q", b"more"), "DiskFull")
     scene.room.filesystem.free = 1 << 40
     scene.room.clock.advance(60 * SECOND)
     flush(scene)
     assert isinstance(scene.publish("q", b"more"), messages.Sent)
     assert list(all_of(scene, queue)) == [*values, b"more"]
+
+
+def test_a_disk_that_is_full_when_they_are_written_ends_nothing(monkeypatch: pytest.MonkeyPatch):
+    scene = scene_with_little_memory()
+    queue = scene.queue(durable=False)
+    values = filled(scene, 30)
+    engine = scene.room.engine
+    engine.want_flush()
+    jobs = engine.jobs(engine.now())
+    with monkeypatch.context() as full:
+        full.setattr(MemoryFile, "write_some", failing(errno.ENOSPC))
+        for job in jobs:
+            job.run()
+            engine.finish(job)
+    refused(scene.publish("q", b"more"), "DiskFull")
+    scene.room.clock.advance(60 * SECOND)
+    flush(scene)
+    assert files(scene)
+    assert isinstance(scene.publish("q", b"more"), messages.Sent)
+    assert list(all_of(scene, queue)) == [*values, b"more"]
+
+
+def test_a_failing_disk_ends_the_process_also_for_them(monkeypatch: pytest.MonkeyPatch):
+    scene = scene_with_little_memory()
+    scene.queue(durable=False)
+    filled(scene, 3)
+    monkeypatch.setattr(MemoryFile, "write_some", failing(errno.EIO))
+    with pytest.raises(OSError, match="out of order"):
+        flush(scene)
+
+
+def failing(code: int) -> Any:
+    def fail(*_: object) -> int:
+        raise OSError(code, "the disk is full or out of order")
+
+    return fail
+
+
+def test_their_memory_and_copies_take_no_room_that_begun_work_needs():
+    scene = Scene()
+    to = scene.exchange("e", ExchangeKind.FANOUT)
+    for name in ("a", "b", "c"):
+        scene.queue(name, durable=False)
+        scene.bind("e", "", name)
+    engine = scene.room.engine
+    before = under_way(engine, 0), engine.reserved_bytes
+    scene.publish("", bytes(64 * KIB), to=to)
+    assert (under_way(engine, 0), engine.reserved_bytes) == before
+    scene.queue("lasting")
+    scene.queue("lasting too")
+    for name in ("lasting", "lasting too"):
+        scene.bind("e", "", name)
+    scene.publish("", bytes(64 * KIB), to=to)
+    assert 64 * KIB < engine.reserved_bytes - before[1] < 65 * KIB, "that of the second durable one"
+
+
+def test_they_are_not_compacted():
+    scene = Scene()
+    passing, lasting = scene.queue(durable=False), scene.queue("lasting")
+    stores, unread = scene.room.engine.catalog.stores, scene.room.broker.queues.takes.deliveries.unread
+    assert unread(stores[passing]) is None
+    assert unread(stores[lasting]) is not None
 
 
 # -- live and replayed -----------------------------------------------------------------------------------
@@ -420,7 +504,7 @@ class Walk:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.scene = Scene()
+        self.scene = Scene(Room(small_files(outcome_archive=True)))
         self.to = self.scene.exchange("e", ExchangeKind.FANOUT)
         self.serial = 0
         self.prepared: list[Xid] = []
@@ -446,8 +530,6 @@ class Walk:
         self.scene.peer.ask(messages.DeclareQueue, name, self.settings(name))
 
     def rebind(self) -> None:
-        from journal.records.queue_entries import Binding
-
         kind = self.random.choice((messages.Bind, messages.Unbind))
         self.scene.peer.ask(kind, Binding("e", "", self.random.choice(NAMES)))
 
@@ -553,8 +635,6 @@ class Walk:
         prepared = {str(each.xid): each for each in engine.transactions.prepared.values()}
         kept = {str(each.xid): each for each in again.transactions.prepared.values()}
         assert kept.keys() == prepared.keys()
-        from journal.transactions.state import TransactionRow
-
         for name, each in kept.items():
             row, was = TransactionRow.of(each), TransactionRow.of(prepared[name])
             assert (row.entries, row.checksums, row.totals, row.settled) == (
