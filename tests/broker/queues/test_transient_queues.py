@@ -440,7 +440,7 @@ def test_a_disk_that_is_full_when_they_are_written_ends_nothing(monkeypatch: pyt
     engine.want_flush()
     jobs = engine.jobs(engine.now())
     with monkeypatch.context() as full:
-        full.setattr(MemoryFile, "write_some", failing(errno.ENOSPC))
+        full.setattr(MemoryFile, "write_some", failing(errno.ENOSPC, TRANSIENT_DIRECTORY))
         for job in jobs:
             job.run()
             engine.finish(job)
@@ -456,14 +456,27 @@ def test_a_failing_disk_ends_the_process_also_for_them(monkeypatch: pytest.Monke
     scene = scene_with_little_memory()
     scene.queue(durable=False)
     filled(scene, 3)
-    monkeypatch.setattr(MemoryFile, "write_some", failing(errno.EIO))
+    monkeypatch.setattr(MemoryFile, "write_some", failing(errno.EIO, TRANSIENT_DIRECTORY))
     with pytest.raises(OSError, match="out of order"):
         flush(scene)
 
 
-def failing(code: int) -> Any:
-    def fail(*_: object) -> int:
-        raise OSError(code, "the disk is full or out of order")
+def test_a_full_disk_ends_it_when_messages_are_written_that_last(monkeypatch: pytest.MonkeyPatch):
+    scene = scene_with_little_memory()
+    scene.queue()
+    filled(scene, 3)
+    monkeypatch.setattr(MemoryFile, "write_some", failing(errno.ENOSPC, "partitions"))
+    with pytest.raises(OSError, match="out of order"):
+        flush(scene)
+
+
+def failing(code: int, folder: str) -> Any:
+    write_some = MemoryFile.write_some
+
+    def fail(file: MemoryFile, *what: Any) -> int:
+        if file.path.startswith(folder):
+            raise OSError(code, "the disk is full or out of order")
+        return write_some(file, *what)
 
     return fail
 
