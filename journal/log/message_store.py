@@ -410,10 +410,8 @@ class MessageStore:
         if offset > self._tail.end_offset:
             raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
         self.start_offset = max(self.start_offset, offset)
-        if self.is_transient and self._job is None:
-            self._tail.drop(
-                self._tail.appends_below(self.start_offset)
-            )  # it would stay there without a flush
+        if self.is_transient and self._job is None:  # without a flush it would stay there
+            self._tail.drop(self._tail.appends_below(self.start_offset))
         self._drop_segments()
 
     def new_header(self, base_offset: int) -> SegmentHeader:
