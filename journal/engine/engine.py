@@ -67,6 +67,7 @@ class Engine:
         observers: Sequence[IObserver] = (),
     ) -> None:
         self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
+        self._transient = catalog.transient
         self.schedule = ScheduleFold()
         folds = (self.schedule, *folds)
         self.transactions = JournalTransactionStore(table, catalog, limits, self, self.schedule, folds)
@@ -179,8 +180,7 @@ class Engine:
         assert self.passing or self.large_commits.current is None, (
             "a large commit is being applied, and this may not pass it"
         )
-        transient = self.catalog.transient
-        lsn = self._queue_durable(decision, data) if transient else self.queue(decision, data)
+        lsn = self._queue_durable(decision, data) if self._transient else self.queue(decision, data)
         applied: Applied | None = None
         for fold in self.routes.get(type(decision), ()):
             try:
@@ -219,7 +219,7 @@ class Engine:
         """Queue what of a decision is not about transient queues; return its LSN, or that of the record before it if
         that is nothing: the rest is shown when that one is.
         """
-        durable = durable_part(decision, data, self.catalog.transient)
+        durable = durable_part(decision, data, self._transient)
         if durable is not None:
             return self.queue(*durable)
         if self.failed:

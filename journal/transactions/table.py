@@ -290,14 +290,19 @@ class TransactionTable:
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
             if positions.settled:
                 transaction.settled.append((positions.group, weight_of(positions.settled)))
-        outcome = self._remember(lsn, COMMITTED, record, transaction, self._lasting(record.placements))
+        placements = record.placements
+        if self._catalog.transient:
+            placements = durable_placements(placements)
+        outcome = self._remember(lsn, COMMITTED, record, transaction, placements)
         return self.application.staged(lsn, record, transaction, outcome)
 
     def _begun_and_committed(
         self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
     ) -> Applied:
         """Apply the only record of a transaction; its frames are stamped, and go to the logs at once."""
-        at, placements, catalog = record.at, self._lasting(record.placements), self._catalog
+        at, placements, catalog = record.at, record.placements, self._catalog
+        if catalog.transient:
+            placements = durable_placements(placements)
         wall, messages = at + catalog.wall_offset, 0
         for each in record.runs:
             messages += each.count
@@ -310,10 +315,6 @@ class TransactionTable:
             parts = _parts(record, placements, data, catalog.stores)
             self.archive.note(lsn, outcome, 0, record.checksum, parts)
         return self.application.whole(lsn, record, data, outcome, messages)
-
-    def _lasting(self, placements: list[Placement]) -> list[Placement]:
-        """Return the places that an outcome tells of: those in transient queues are not remembered."""
-        return durable_placements(placements) if self._catalog.transient else placements
 
     def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> Outcome:
         number = TransactionNumber(record.session, record.serial)
