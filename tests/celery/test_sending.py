@@ -12,6 +12,8 @@ from tests.support.waiting import eventually
 from txbroker.celery import joined
 from txbroker.errors import DeclaredOtherwise, Misuse, Unroutable
 
+pytestmark = pytest.mark.slow  # each test starts a broker
+
 
 def messages(amqp_broker, queue="celery"):
     """The messages of a queue, as kombu gets them over AMQP."""

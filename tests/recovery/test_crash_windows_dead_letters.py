@@ -53,6 +53,7 @@ def state(room):
     return what, letters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True], ids=["in memory", "on the disk"])
 def test_a_letter_is_moved_with_its_source_or_not_at_all(flushed):
     def act(room, done):

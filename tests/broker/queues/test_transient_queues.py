@@ -661,6 +661,7 @@ class Walk:
         assert [str(each) for each in verify(disk, Level.DEEP) if not each.harmless] == []
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_replay_makes_what_a_checkpoint_would_have_had(seed: int):
     walk = Walk(seed)

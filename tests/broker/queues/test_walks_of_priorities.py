@@ -335,6 +335,7 @@ def walk(seed: int, patch: pytest.MonkeyPatch) -> None:
     walk.end()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_nothing_is_lost_given_twice_or_left_to_wait(first):
     for seed in range(first, first + 50):

@@ -4,11 +4,14 @@ import contextlib
 import sqlite3
 import time
 
+import pytest
+
 import txbroker
 from tests.databases.deaths.test_crashes import make_tables
 from tests.support.dying_program import run_until_killed
 
 
+@pytest.mark.slow
 def test_a_consumer_that_waits_for_a_dead_programs_transaction_has_the_resolver_look_at_once(
     sqlite, broker, shared_broker, topic
 ):
