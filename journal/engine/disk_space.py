@@ -37,7 +37,7 @@ def reserve(settings: JournalSettings) -> int:
 
 def under_way(engine: Engine, file_bytes: int) -> int:
     """Return how many bytes accepted work, and the next journal file, may still take on the disk."""
-    tails = sum(store.unflushed_bytes for store in engine.dirty if not store.is_transient)
+    tails = sum(store.unflushed_bytes for store in engine.dirty)
     staged = sum(each.staged.bytes for each in engine.transactions.live.values())
     spare = 0 if engine.journal.spare_exists() else file_bytes
     return tails + staged * (COPIES - 1) + engine.pending_bytes * COPIES + spare

@@ -26,6 +26,7 @@ from journal.engine.jobs import (
     FlushStore,
     ForceLogs,
     Job,
+    RemoveTransient,
     StageFrames,
     WriteCheckpoint,
     WriteKeyTable,
@@ -205,6 +206,8 @@ class Housekeeping:
                 self.phase = Phase.NONE
             case CompactSegment():
                 self.compactor.ran()
+            case RemoveTransient():
+                self._transient.removed(job)
             case FillSpare():
                 self._filling = False
                 if job.no_room:
@@ -274,6 +277,9 @@ class Housekeeping:
             # Else the wanted messages are not forced yet, or under way: at the next call, or waiters would wait for the
             # policy.
             self._flush_wanted = False
+        elif self._flush_wanted and not any(each.unflushed_messages for each in self._engine.dirty):
+            self._flush_wanted = False  # acknowledgements have released what was to be written
+            self._engine.on_idle()
         self._round_began += len(found)
         is_last = not self._round
         jobs: list[Job] = [
@@ -286,9 +292,7 @@ class Housekeeping:
         are due.
         """
         if self._flush_wanted:
-            # Transient queues take no space that begun work may need.
-            found = [each for each in self._engine.dirty if not (each.is_transient and self._engine.full)]
-            return sorted(found, key=_number)
+            return sorted(self._engine.dirty, key=_number)
         due = self._due.due(now)
         if self.phase is not Phase.FLUSHING:
             return due

@@ -129,10 +129,20 @@ class RemoveTransient(Job):
         self._filesystem = filesystem
         self._files = files
         self._directories = directories
+        self.failed = False
 
     def run(self) -> None:
-        """Unlink them."""
-        _remove(self._filesystem, self._files, self._directories)
+        """Unlink them. No promise depends on that: what fails is tried again."""
+        try:
+            _remove(self._filesystem, self._files, self._directories)
+        except OSError as error:
+            self.failed = True
+            log.warning("files of transient queues could not be removed: %s", error)
+
+    @property
+    def left(self) -> tuple[list[str], list[str]]:
+        """The files and directories of which some may be there yet."""
+        return (self._files, self._directories) if self.failed else ([], [])
 
 
 def _remove(filesystem: IFilesystem, files: list[str], directories: list[str]) -> None:

@@ -15,6 +15,8 @@ class TransientLogs:
         self._engine, self._due = engine, due
         self._flushed: set[MessageStore] = set()
         """Those with files, and whose queues are there."""
+        self._left: tuple[list[str], list[str]] = ([], [])
+        """Files and directories that could not be removed."""
 
     def flushed(self, job: FlushStore) -> None:
         """Note that messages of one are in its files now, or that the disk had no room for them."""
@@ -35,7 +37,15 @@ class TransientLogs:
             self._due.forget(gone)
             for store in gone:
                 store.discard()
+            self._engine.on_idle()
         directories = [store.directory for store in gone if store in self._flushed]
         self._flushed.difference_update(gone)
         files = [file for store in self._flushed for file in store.take_dropped()]
-        return RemoveTransient(self._engine.filesystem, files, directories) if files or directories else None
+        if not (files or directories):
+            return None
+        (more_files, more_directories), self._left = self._left, ([], [])
+        return RemoveTransient(self._engine.filesystem, files + more_files, directories + more_directories)
+
+    def removed(self, job: RemoveTransient) -> None:
+        """Note that a job has run; what it could not remove is tried again with the next one, once there is more."""
+        self._left = job.left

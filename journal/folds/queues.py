@@ -202,14 +202,14 @@ class QueuesFold:
     # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Apply one record to the state; asserts that the record continues it."""
+        """Apply one record to the state; asserts that the record continues it. What is in no journal is not counted."""
         kind = type(record)
         if kind is Published:
             exchange = self.exchanges_by_number[exchange_of(record.address)]
             assert record.base == exchange.taken, (
                 f"it publishes message {record.base} of exchange {exchange.name!r}, {exchange.taken} is the next"
             )
-            exchange.taken += 0 if record.ids or is_volatile(record) else record.count
+            exchange.taken += 0 if record.ids or is_volatile(record, len(data)) else record.count
             return
         if kind is TopicCreated:
             if record.queue is None:

@@ -167,18 +167,15 @@ class FlushJob:
             size = 0
         elif stale and (header := self._header_of(file, segment)) is not None:
             piece.adopt(header)
-        # From here to the release no failure releases the pin: unforced bytes are in this descriptor.
-        start = 0 if new else piece.before.size
-        write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
-        self._write_indexes(piece, file, stale, durably)
-        if cut and size > segment.size:
-            # Also left by such a run, and not written over. In replay it stays: more will be written there, and a
-            # truncation for each of 10,000 logs would take longer than everything else.
-            file.truncate(segment.size)
         if not self._forced:
-            self._files.release(file)
+            try:
+                self._fill(piece, file, size, stale, durably, cut)
+            finally:
+                self._files.release(file)
             self._first_ever = self._first_ever and not new
             return
+        # From here to the release no failure releases the pin: unforced bytes are in this descriptor.
+        self._fill(piece, file, size, stale, durably, cut)
         if not durably:
             self._files.release_unforced(file, new)
             return
@@ -189,6 +186,17 @@ class FlushJob:
         if new and self._first_ever:
             filesystem.force_directory(PARTITION_DIRECTORY)
             self._first_ever = False
+
+    def _fill(self, piece: Piece, file: IFile, size: int, stale: bool, durably: bool, cut: bool) -> None:
+        """Write a piece to its file, of ``size`` bytes, and to its indexes."""
+        new = bool(piece.header)
+        start = 0 if new else piece.before.size
+        write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
+        self._write_indexes(piece, file, stale, durably)
+        if cut and size > piece.after.size:
+            # Also left by such a run, and not written over. In replay it stays: more will be written there, and a
+            # truncation for each of 10,000 logs would take longer than everything else.
+            file.truncate(piece.after.size)
 
     @staticmethod
     def _header_of(file: IFile, segment: Segment) -> SegmentHeader | None:

@@ -383,12 +383,14 @@ class MessageStore:
         self._index_end = job.index_end
         self._tail.drop(job.appends)
         self._drop_segments()
+        self._drop_below_start()
 
     def abandon_flush(self, job: FlushJob) -> None:
         """Note that the job has failed for lack of room, in a log that no start reads: the next one writes it again."""
         assert job is self._job, f"the flush of {self.directory} is not under way"
         assert self.is_transient, f"{self.directory} was to be forced: nobody may write it a second time"
         self._job = None
+        self._drop_below_start()
 
     # -- messages go --------------------------------------------------------------------------------
 
@@ -410,9 +412,8 @@ class MessageStore:
         if offset > self._tail.end_offset:
             raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
         self.start_offset = max(self.start_offset, offset)
-        if self.is_transient and self._job is None:  # without a flush it would stay there
-            self._tail.drop(self._tail.appends_below(self.start_offset))
         self._drop_segments()
+        self._drop_below_start()
 
     def new_header(self, base_offset: int) -> SegmentHeader:
         """Return a header for a new file of a segment."""
@@ -460,6 +461,19 @@ class MessageStore:
         self._shelf.clear()
         self._tail.drop(len(self._tail))
         return paths
+
+    def _drop_below_start(self) -> None:
+        """Release memory below the start, in a transient queue's log: without a flush it would stay. The next segment
+        then begins above the last one, which lies below the start, too.
+        """
+        if not self.is_transient or self._job is not None:
+            return
+        self._tail.drop(self._tail.appends_below(self.start_offset))
+        active = self._segments.active
+        if active is not None and active.end_offset < self._tail.base_offset:
+            for segment in self._segments.drop_all():
+                self._drop_files(segment)
+            self._index_end = None
 
     def _drop_segments(self) -> None:
         for segment in self._segments.drop_below(self.start_offset):

@@ -24,6 +24,7 @@ from journal.formats.index import (
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.interfaces import IFile
 from journal.log.segment import BrokenChain, Read, Segment, is_frame_of, run_on, walk_headers
+from journal.records.transient import is_transient
 from journal.vfs.filesystem import write_fully
 from journal.vfs.open_files import OpenFiles
 
@@ -107,7 +108,9 @@ class SegmentIndex:
         _log.warning("making the indexes of %s again: %s", segment.path, why)
         old = self._on_disk() if trusted else (b"", b"")
         made, proven = completed(old, segment, self._read)
-        if self._sealed and proven:
+        if (
+            self._sealed and proven and not is_transient(segment.number)
+        ):  # whose files may be removed just now
             self._shelf.pop(segment.salt, None)
             self._write(made)
         else:

@@ -95,6 +95,11 @@ class SegmentList:
         self.total_bytes -= sum(segment.frame_bytes for segment in dropped)
         return dropped
 
+    def drop_all(self) -> list[Segment]:
+        """Remove and return all segments, the active one too."""
+        dropped, self.segments, self.total_bytes = self.segments, [], 0
+        return dropped
+
     def compare(self, filesystem: IFilesystem, end_offset: int) -> Strangers:
         """Compare the files with the list, as a checkpoint had it; return files beside and beyond it.
 

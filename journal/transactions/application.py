@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from crc32c import crc32c
 
@@ -14,13 +13,11 @@ from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.records.outcome import Outcome
 from journal.records.record import Published, Run, TransactionCommitted, sends, slices
+from journal.records.transient import MOST_RUNS, is_volatile
 from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import SlicedApply, misplaced, weight_of
 from journal.transactions.staging import Staged, Staging
 from journal.transactions.state import Transaction
-
-MOST_RUNS: Final = 256
-"""Messages that go so many different ways are applied in slices: an empty log is made ready in 80 µs."""
 
 
 class Application:
@@ -62,12 +59,17 @@ class Application:
 
     def published(self, lsn: int, record: Published, data: bytes | memoryview) -> Applied:
         """Put messages that went through an exchange into the logs of the queues."""
-        if self.is_sliced(record.runs, len(data)) or len(record.runs) > MOST_RUNS:
+        if self.is_applied_in_slices(record, len(data)):
             return self._spread(lsn, record, data, None)
         stores = self._catalog.stores
         for sent, frames in sends(record, data):
             self._catalog.place(stores[sent.partition], frames, sent.base_offset, sent.count, sent.at)
         return Applied(None, [stores[placed.partition] for placed in record.placements])
+
+    def is_applied_in_slices(self, record: Published, size: int) -> bool:
+        """Return whether messages with so many bytes are too much for one turn. What no journal has never is."""
+        is_large = self.is_sliced(record.runs, size) or len(record.runs) > MOST_RUNS
+        return is_large and not is_volatile(record, size)
 
     def staged(
         self, lsn: int, record: TransactionCommitted, transaction: Transaction, outcome: Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
+from journal.constants import GROUP_BYTES, KIB, MESSAGE_WEIGHT, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
 from journal.log.catalog import Catalog
@@ -15,9 +15,6 @@ from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
 from journal.wal.group import Deliver
-
-MESSAGE_WEIGHT: Final = 1024
-"""Bytes that a message counts for beside its own: it is stamped by itself, 0.2 µs."""
 
 ADD_WEIGHT: Final = 16 * KIB
 """Bytes that an add counts for beside its messages: 3 µs."""

@@ -323,7 +323,7 @@ MUTANTS: Final = (
     Mutant(
         "not count what an exchange takes",
         _FOLD,
-        "            exchange.taken += 0 if record.ids or is_volatile(record) else record.count\n",
+        "            exchange.taken += 0 if record.ids or is_volatile(record, len(data)) else record.count\n",
         "            pass\n",
     ),
     # -- where a record places messages

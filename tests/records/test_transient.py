@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from journal.constants import MIB
 from journal.formats import frame
 from journal.formats.frame import stamp, unstamped
 from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
@@ -124,8 +125,19 @@ def test_a_publication_for_both_keeps_all_frames_and_the_ways_that_last():
 @pytest.mark.parametrize("known", [{"producer_id": 3}, {"ids": [(1, 2)]}], ids=["producer", "due"])
 def test_one_that_somebody_may_ask_for_again_is_written(known: dict[str, Any]):
     record = Published(-4, 0, 1, [Run(GONE, 1, 0, 0)], [Placement(GONE, 0, 1)], 1, **known)
-    assert not is_volatile(record)
+    assert not is_volatile(record, len(ONE))
     assert part(record, ONE).runs == [Run(0, 1, 0, 0)]
+
+
+def test_one_that_takes_more_than_a_turn_is_written():
+    ways = [GONE + n for n in range(4)]
+    record = Published(-4, 0, 1, [Run(ways[0], 1, 0, 0, ways[1:])], [Placement(n, 0, 1) for n in ways], 1)
+    assert is_volatile(record, 4 * MIB - 1024)
+    assert not is_volatile(record, 4 * MIB)
+    alone = Published(-4, 0, 1, [Run(GONE, 1, 0, 0)], [Placement(GONE, 0, 1)], 1)
+    assert is_volatile(alone, 100 * MIB)
+    many = Published(-4, 0, 257, [Run(GONE + n % 2, 1, n, 0) for n in range(257)], [], 1)
+    assert not is_volatile(many, 257)
 
 
 def test_a_commit_is_written_with_unstamped_frames_of_what_goes_nowhere_and_their_checksum():

@@ -35,6 +35,7 @@ from journal.records.record import (
     TopicDeleted,
     Unbound,
 )
+from journal.records.transient import NUMBERS_OF_START, first_number
 from journal.settings import MAX_INTERVAL, RANGES, TopicSettings
 from txbroker.errors import (
     DeclaredOtherwise,
@@ -144,13 +145,23 @@ class Declarations:
         catalog, levels, log = self._engine.catalog, settings.max_priority + 1, _LOG
         number = catalog.next_partition
         if settings.is_transient:
-            number, log = catalog.next_transient, _TRANSIENT_LOG
+            number, log = self._next_transient(levels), _TRANSIENT_LOG
             catalog.transient.add(name)
         topic = f"{QUEUE_TOPIC_PREFIX}{number}"
         made = Queue(name, settings)
         self._engine.accept(
             TopicCreated(topic, number, levels, log, self._engine.now(), self._random(ID_BYTES), by, made)
         )
+
+    def _next_transient(self, levels: int) -> int:
+        engine = self._engine
+        number = engine.catalog.next_transient
+        if number + levels > first_number(engine.start_number + 1):
+            raise LimitExceeded(
+                f"{NUMBERS_OF_START} transient queues were declared since the broker's start, as many as there may be; "
+                "nothing has changed. Start the broker again"
+            )
+        return number
 
     def delete_queue(self, queue: DeclaredQueue, by: Actor | None) -> int:
         """Delete a queue with its messages; return how many could be got or were not acknowledged.

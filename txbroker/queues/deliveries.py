@@ -102,16 +102,21 @@ class Deliveries:
     def _look_again(self, _: object) -> None:
         changed, self._changed = self._changed, {}
         queues: dict[int, list[LevelDeliveries]] = {}
+        released = False
         for number in changed:
             if (found := self._queues.get(number)) is not None:
                 found.look_again()
                 if found.store.is_transient:
+                    before = found.store.unflushed_bytes
                     found.store.move_start(found.position)
+                    released = released or found.store.unflushed_bytes < before
                 queues.setdefault(found.queue.partition, []).append(found)
         for levels in queues.values():
             self.on_ready(*levels)
             if any(ROLLED_BACK in each.delivered for each in levels):
                 self.on_released()
+        if released:
+            self._engine.on_idle()  # memory is there without a flush
 
     def finished_since(self) -> list[LevelDeliveries]:
         """Return the queues in which something may have been finished since this was called last."""

@@ -17,8 +17,7 @@ from journal.records.queue_entries import (
     is_mandatory,
 )
 from journal.records.record import Placement, Published, Run
-from journal.records.transient import durable_among, durable_first
-from journal.transactions.application import MOST_RUNS
+from journal.records.transient import durable_first, is_transient
 from journal.transactions.unsent import Unsent, UnsentRun, targets_of
 from txbroker.errors import (
     DiskFull,
@@ -110,7 +109,7 @@ class Publishing:
             )
         found: list[UnsentRun] = []
         spent = Ways() if ways is None else ways
-        begin = count = further = delayed = lasting = 0
+        begin = count = further = delayed = uncounted = 0
         known, targets, steps = None, list[int](), self._fold.steps - spent.steps
         for position, length, _, messages in walk(view):
             attribute = _attribute(view, position, messages)
@@ -121,7 +120,8 @@ class Publishing:
                     found.append(_run(targets, count, view[begin:position]))
                     begin, count = position, 0
                 targets = to
-                lasting = len(targets) if not self._transient else len(durable_among(targets))
+                # The journal's own bytes count by themselves; what transient queues alone get is not there.
+                uncounted = 0 if targets and is_transient(targets[0]) else 1
                 spent.places += len(targets)
             count += 1
             if spent.waits:
@@ -129,7 +129,7 @@ class Publishing:
                 spent.delayed += spent.waits
                 delayed += length * spent.waits
             spent.bytes += length * len(targets)
-            further += length * max(0, lasting - 1)
+            further += length * max(0, len(targets) - uncounted)
             spent.steps = self._fold.steps - steps
             _check(spent)
         if count:
@@ -265,11 +265,12 @@ class Publishing:
             start += len(piece)
             unrouted += 0 if partition else messages
         counts, stores = unsent.counts({}), engine.catalog.stores
-        if len(runs) <= MOST_RUNS and not engine.transactions.table.application.is_sliced(runs, len(frames)):
-            engine.catalog.make_room_for(unsent.sizes())
         placements = [Placement(number, stores[number].end_offset, some) for number, some in counts.items()]
         at, count = engine.now(), unsent.messages
-        engine.accept(Published(address, base, count, runs, placements, at, *producer, ids), bytes(frames))
+        record = Published(address, base, count, runs, placements, at, *producer, ids)
+        if not engine.transactions.table.application.is_applied_in_slices(record, len(frames)):
+            engine.catalog.make_room_for(unsent.sizes())
+        engine.accept(record, bytes(frames))
         self.unrouted += unrouted
         return base
 

@@ -135,6 +135,25 @@ def test_queues_exchanges_and_bindings_are_told_live_and_by_the_next_start(room)
     assert (told[3]["exchange"], told[3]["key"], told[3]["to_exchange"]) == ("amq.topic", "a.#", "orders")
 
 
+def test_transient_queues_are_told_once_without_an_lsn_and_none_is_kept(room):
+    peer = administrator(room)
+    for name in ("a", "b"):
+        made = peer.ask(m.DeclareQueue, name, QueueSettings(durable=False))
+        peer.ask(m.Bind, Binding("amq.fanout", "", name))
+        peer.ask(m.DeleteQueue, name, made.partition)
+    peer.ask(m.DeclareQueue, "lasting", QueueSettings())
+    room.write()
+    told = room.told()
+    each = ["queue.declared", "binding.made", "queue.deleted"]
+    assert [line["what"] for line in told] == [*each, *each, "queue.declared"]
+    assert ["lsn" in line for line in told] == [False] * 6 + [True]
+    assert (told[0]["queue"], told[0]["by"]) == ("a", told[-1]["by"])
+    assert not room.records._replayed
+    room.die(survive=1.0)
+    room.write()
+    assert room.told() == told
+
+
 def test_no_secret_is_in_any_line(room):
     administrator(room).ask(m.AlterUser, ALICE, [], m.Existing.NO)
     room.write()

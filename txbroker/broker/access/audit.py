@@ -55,6 +55,7 @@ from journal.records.record import (
     UserSet,
     WallClockTold,
 )
+from journal.records.transient import is_unwritten
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.wal.reader import JournalEntry
 from journal.walks.findings import Finding
@@ -130,7 +131,14 @@ class RecordLines:
         self._known = self._ask()
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Make the line of a record, to be told when it is forced."""
+        """Make the line of a record, to be told when it is forced. One that the journal gets nothing of has no LSN, and
+        is told when it is shown.
+        """
+        if (queues := self._engine.catalog.transient) and is_unwritten(record, queues):
+            if (line := self._line(0, record, self._engine.wall_offset)) is not None:
+                line.pop("lsn")
+                self._engine.when_forced(self._trail.put, line)
+            return
         is_replayed = lsn <= self._engine.forced_lsn
         if not self._start and not is_replayed:
             self._start = lsn
