@@ -11,6 +11,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
 from txbroker import errors
+from txbroker.wire.requests import Commit
 from txbroker.worker.blocking import ThreadCaller
 from txbroker.worker.hand import Caller
 
@@ -306,3 +307,34 @@ def test_what_was_handled_and_cannot_be_finished_in_time_is_told(mortal):
         assert "1 message handled could not be finished" in str(error)
         mortal.start()
         assert unfinished(connection, "in", "g") == [0]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_worker_ends_whose_commit_is_unanswered_when_another_broker_takes_the_place(
+    mortal, connection, concurrency, tmp_path
+):
+    connection.create_topic("tasks")
+    fill(connection, "tasks", 10)
+    begun = threading.Barrier(concurrency + 1)
+
+    def handle(message, tx):
+        tx.send("tasks", b"never")
+        begun.wait(PATIENCE)
+        begun.wait(PATIENCE)
+
+    options = {"concurrency": concurrency, "order": None, "transaction": "broker"}
+    with txbroker.connect(mortal.address, timeout=60.0) as mine:
+        worker = mine.work("tasks", "group", handle, **options)
+        with running(worker, stops=False) as raised:
+            begun.wait(PATIENCE)
+            mortal.pause()
+            begun.wait(PATIENCE)
+            eventually(lambda: commits_on_their_way(mine) == concurrency)
+            mortal.kill()
+            mortal.data_dir = tmp_path / "others"
+            mortal.start()
+    assert [type(error) for error in raised] == [errors.BrokerReplaced]
+
+
+def commits_on_their_way(connection):
+    return sum(isinstance(call.request, Commit) for call in list(connection.core._pending.values()))

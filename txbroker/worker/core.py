@@ -483,6 +483,9 @@ class WorkerCore:
             except errors.TransactionRolledBack:
                 return Meaning.AGAIN
             except (errors.OutcomeUnknown, errors.StorageUnavailable):
+                if (fatal := self._face.consumer().core.fatal) is not None:  # nobody will ever answer
+                    self.fail(fatal)
+                    break
                 await self._face.until(Role.PAUSE, lambda: self.is_over or None, pause)
                 pause = longer(pause)
             except Exception as error:  # noqa: BLE001 - the worker ends with it

@@ -261,6 +261,8 @@ class Carrying:
                 else:
                     transaction.rollback()
             except (OutcomeUnknown, StorageUnavailable):
+                if (fatal := self._connection.core.fatal) is not None:
+                    raise fatal from None  # nobody answers on this connection any more
                 continue  # still unknown, and noted as such: asked again until the deadline
             except TransactionRolledBack:
                 self._end(committed=False, found_out=True)
