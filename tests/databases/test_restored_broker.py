@@ -1,7 +1,7 @@
 """Test what becomes of transactions with a database when the broker's data are restored from a backup.
 
 Programs are at every step of a block, some of which go on and end while others die. A backup is made at that moment;
-the broker goes on, is lost, and the backup takes its place. The databases are not set back.
+the broker goes on, is lost, and the backup takes its place. The databases, SQLite's and PostgreSQL's, are not set back.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from journal.backup.restoring import restore
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from tests.databases.orders import execute
+from tests.databases.outbox.left_rows import leave, packed, stream
+from tests.databases.outbox.scene import rows_of
 from tests.databases.resolver.step_scene import PROGRAM, Program
 from tests.support.broker_process import BrokerProcess
 from txbroker import State, errors
@@ -32,8 +34,10 @@ ENDINGS = ("goes on", "dies")
 class Scene:
     """A broker, which can be restored, and databases, one for each program."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, server=None):
         self.folder = folder
+        self._server = server
+        self._databases = {}
         self.process = BrokerProcess(folder / "data")
         self.backups = OSFilesystem(folder / "backups", 0o700)
 
@@ -41,13 +45,24 @@ class Scene:
         return txbroker.connect(self.process.address, timeout=60.0)
 
     def database(self, name):
-        path = self.folder / f"{name}.sqlite"
-        if not path.exists():
-            with contextlib.closing(sqlite3.connect(path)) as database:
-                database.execute("CREATE TABLE numbers (number INTEGER)")
+        """Return a new connection to the database of that name, made with its tables at first."""
+        if name not in self._databases:
+            self._databases[name] = self._server.create_database() if self._server else None
+            with contextlib.closing(self._opened(name)) as database:
+                execute(database, "CREATE TABLE numbers (number INTEGER)")
                 database.commit()
                 txbroker.create_decision_table(database)
-        return sqlite3.connect(path, timeout=10.0)
+        return self._opened(name)
+
+    def _opened(self, name):
+        if self._server:
+            return self._databases[name].connect()
+        return sqlite3.connect(self.folder / f"{name}.sqlite", timeout=10.0)
+
+    def drop(self):
+        """Remove PostgreSQL's databases."""
+        for database in filter(None, self._databases.values()):
+            database.drop()
 
     def back_up(self, broker):
         return make_backup(
@@ -70,16 +85,22 @@ class Scene:
             return resolver.resolve()
 
 
-@pytest.fixture
-def scene():
+@pytest.fixture(params=["sqlite", "postgresql"])
+def scene(request):
     folder = Path(tempfile.mkdtemp(prefix="txbroker-restored-", dir="/dev/shm"))
-    made = Scene(folder)
+    server = None if request.param == "sqlite" else request.getfixturevalue("postgresql_server")
+    made = Scene(folder, server)
     try:
         made.process.start()
         yield made
     finally:
         made.process.kill()
+        made.drop()
         shutil.rmtree(folder)
+
+
+on_sqlite = pytest.mark.parametrize("scene", ["sqlite"], indirect=True)
+"""For what has nothing to do with the kind of database."""
 
 
 def messages(broker, topic):
@@ -159,19 +180,72 @@ def be_decided_by_a_person(scene, broker, number, xid):
 
 def check(scene, blocks, there):
     assert len(there) == len(set(there))
-    for number, (steps, _) in enumerate(blocks.plans):
+    for number, (steps, ending) in enumerate(blocks.plans):
+        is_committed = ending == "goes on" or steps > PROGRAM.index("commit")
+        assert scene.numbers(number) == [number] * is_committed, "the databases were not set back"
         if steps > PROGRAM.index("prepare"):
-            assert (number in there) == bool(scene.numbers(number)), blocks.plans[number]
+            assert (number in there) == is_committed, blocks.plans[number]
         else:
             assert number not in there, "what came after the backup is missing, and only that"
 
 
-def send_in_a_block(scene, broker, name, number):
+CUTS = ("open", "committed", "delivered")
+"""The steps of a block that only sends: it is open; its row is committed; the broker has its messages."""
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_at_every_step_of_a_block_that_only_sends_its_messages_come_once_or_are_missing(scene, cut):
+    """Of what was delivered after the cut, and deleted in the database, nothing is left: it is missing."""
+    with scene.connect() as broker:
+        broker.create_topic("numbers")
+        if cut == "open":
+            with block(scene, broker, "goes on", 0):
+                scene.back_up(broker)
+            leave_row(scene, broker, "dies", 1)
+        else:
+            for number, name in enumerate(ENDINGS):
+                leave_row(scene, broker, name, number)
+                if cut == "delivered":
+                    scene.resolved(name, broker)
+            scene.back_up(broker)
+        scene.resolved("goes on", broker)
+        assert rows_of(lambda: scene.database("goes on")) == []
+        assert messages(broker, "numbers").count(0) == 1
+        if cut == "delivered":
+            leave_row(scene, broker, "dies", 1)  # as if the program had died before it deleted the row
+        assert len(rows_of(lambda: scene.database("dies"))) == 1
+        assert messages(broker, "numbers").count(1) == (cut == "delivered")
+    scene.be_restored()
+    with scene.connect() as broker:
+        for name in ENDINGS:
+            scene.resolved(name, broker)
+            assert rows_of(lambda name=name: scene.database(name)) == []
+        assert sorted(messages(broker, "numbers")) == ([0, 1] if cut == "delivered" else [1])
+        for name, number in (("goes on", 10), ("dies", 11)):
+            with block(scene, broker, name, number):
+                pass
+            scene.resolved(name, broker)
+        assert sorted(messages(broker, "numbers"))[-2:] == [10, 11]
+
+
+def leave_row(scene, broker, name, number):
+    leave(lambda: scene.database(name), broker, stream(number + 1), 1, packed("numbers", b"%d" % number))
+
+
+@contextlib.contextmanager
+def block(scene, broker, name, number):
     with contextlib.closing(scene.database(name)) as database, txbroker.atomic(database, broker) as tx:
         execute(database, f"INSERT INTO numbers VALUES ({number})")
         tx.send("numbers", b"%d" % number)
+        yield
 
 
+def send_in_a_block(scene, broker, name, number):
+    with block(scene, broker, name, number):
+        pass
+
+
+@on_sqlite
 def test_blocks_that_only_send_are_delivered_once_or_missing_and_go_on(scene):
     with scene.connect() as broker:
         broker.create_topic("numbers")
@@ -197,6 +271,7 @@ def test_blocks_that_only_send_are_delivered_once_or_missing_and_go_on(scene):
         assert sorted(messages(broker, "numbers")) == [1, 2, 3, 10, 12]
 
 
+@on_sqlite
 @pytest.mark.parametrize("decided", [True, False])
 def test_what_a_coordinator_of_ones_own_prepared_is_committed_and_never_rolled_back_by_it(scene, decided):
     with scene.connect() as broker:
@@ -222,6 +297,36 @@ def test_what_a_coordinator_of_ones_own_prepared_is_committed_and_never_rolled_b
         assert broker.outcome(xid).state is State.COMMITTED
 
 
+@on_sqlite
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("cut", ["begun", "ended"])
+def test_what_a_coordinator_of_ones_own_had_not_prepared_or_had_ended_is_as_it_was(scene, cut, decided):
+    with scene.connect() as broker:
+        broker.create_topic("numbers")
+        xid = broker.xid(1, "order-1", "broker")
+        broker.tpc_begin(xid)
+        broker.send("numbers", b"1")
+        if cut == "begun":
+            with scene.connect() as other:
+                scene.back_up(other)
+        broker.tpc_prepare()
+        (broker.tpc_commit if decided else broker.tpc_rollback)()
+        if cut == "ended":
+            scene.back_up(broker)
+    scene.be_restored()
+    with scene.connect() as broker:
+        assert broker.tpc_recover() == []
+        assert messages(broker, "numbers") == [1] * (decided and cut == "ended")
+        if cut == "ended":
+            assert broker.outcome(xid).state is (State.COMMITTED if decided else State.ROLLED_BACK)
+        else:  # its coordinator, told again to end it, hears that there is no such transaction
+            for end in (broker.tpc_commit, broker.tpc_rollback):
+                with pytest.raises(errors.UnknownTransaction):
+                    end(xid)
+            assert messages(broker, "numbers") == []
+
+
+@on_sqlite
 def test_a_copy_has_an_identity_of_its_own_and_is_left_alone_by_databases(scene):
     with scene.connect() as broker:
         identity = broker.identity
