@@ -13,6 +13,7 @@ from journal.backup import layout
 from journal.errors import FilesReleased
 from journal.vfs.filesystem import OSFilesystem
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker.cli import command_line
 from txbroker.cli.directory.broker_hold import BrokerHold
 from txbroker.cli.exits import Exit
@@ -100,14 +101,21 @@ def test_what_cannot_be_is_refused_with_an_exit_code_that_says_whose_fault_it_is
 
 @pytest.mark.slow
 def test_a_backup_beside_a_broker_has_what_was_acknowledged_and_a_lost_pin_makes_none(tmp_path):
-    data, backups = tmp_path / "data", tmp_path / "backups"
-    with BrokerProcess(data) as process, txbroker.connect(process.address) as broker:
+    data, backups, audit = tmp_path / "data", tmp_path / "backups", tmp_path / "audit.json"
+    with (
+        BrokerProcess(data, f"audit={audit}") as process,
+        txbroker.connect(process.address) as broker,
+    ):
         broker.create_topic("orders", partitions=2)
         for number in range(100):
             broker.send("orders", b"%d" % number)
         made = told("backup", "create", data, backups, "--verify", "--broker", process.address)
         assert (made["identity"], made["cut"]) == (broker.identity, broker.status()["last_lsn"])
         assert broker.status()["pins"] == 0
+        eventually(lambda: len(files_told(audit)) == 2)
+        begun, ended = files_told(audit)
+        assert (begun["by"], begun["cut"]) == ("txbroker backup", made["cut"])
+        assert (ended["what"], ended["kept"]) == ("files.released", True)
         other = tmp_path / "other"
         called("restore", backups, other)
         said = called("backup", "create", other, backups, "--broker", process.address, code=Exit.REFUSED)
@@ -125,6 +133,11 @@ def test_a_backup_beside_a_broker_has_what_was_acknowledged_and_a_lost_pin_makes
     with BrokerProcess(tmp_path / "other") as process, txbroker.connect(process.address) as broker:
         found = [message.value for p in (0, 1) for message in broker.read("orders", p, 0)]
         assert sorted(map(int, found)) == list(range(100))
+
+
+def files_told(audit):
+    lines = map(json.loads, audit.read_text().splitlines())
+    return [line for line in lines if line["what"].startswith("files.")]
 
 
 def test_the_directory_of_backups_is_held_by_one_at_a_time(data, tmp_path):

@@ -10,6 +10,7 @@ from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from tests.support.broker_room import Room
 from txbroker.broker.access.audit import Encounters, RecordLines
+from txbroker.broker.access.pin_lines import PinLines
 from txbroker.broker.broker import Broker
 from txbroker.server.audit_log import AuditFile, AuditLog
 
@@ -53,6 +54,8 @@ class AuditRoom(Room):
         entrance = self.broker.entrance
         entrance.on_login, entrance.on_refused = self.encounters.logged_in, self.encounters.not_logged_in
         self.broker.session_list.on_closed = self.encounters.closed
+        pins = PinLines(self.audit, self.engine)
+        self.broker.pinning.on_pinned, self.broker.pinning.on_released = pins.pinned, pins.released
         self.engine.sync()
 
     def write(self) -> None:

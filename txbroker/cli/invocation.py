@@ -41,13 +41,17 @@ class Invocation:
     login_file: str | None = None
 
     @contextmanager
-    def connect(self, compression: str | None = None) -> Iterator[txbroker.Connection]:
-        """Return a connection to the broker for the length of a ``with``; ``compression`` is for its sends."""
+    def connect(
+        self, compression: str | None = None, client: str = "txbroker-cli"
+    ) -> Iterator[txbroker.Connection]:
+        """Return a connection to the broker for the length of a ``with``; ``compression`` is for its sends, ``client``
+        its name in logs and the audit.
+        """
         seconds = self.timeout / 1_000_000
         try:
             connection = txbroker.connect(
                 self.broker,
-                client="txbroker-cli",
+                client=client,
                 timeout=seconds,
                 compression=compression,
             )

@@ -8,6 +8,7 @@ from journal.engine.engine import Engine
 from journal.interfaces import IObserver
 from journal.vfs.clock import SystemClock
 from txbroker.broker.access.audit import Encounters, RecordLines
+from txbroker.broker.access.pin_lines import PinLines
 from txbroker.broker.broker import Broker
 from txbroker.server.audit_log import AuditLog, file_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
@@ -60,6 +61,8 @@ class BrokerAudit:
         broker.on_denied = encounters.denied
         broker.entrance.on_login, broker.entrance.on_refused = encounters.logged_in, encounters.not_logged_in
         broker.session_list.on_closed = encounters.closed
+        pins = PinLines(log, engine)
+        broker.pinning.on_pinned, broker.pinning.on_released = pins.pinned, pins.released
         log.start()
         tasks = [
             PeriodicTask("telling the audit of logins", LOOK_INTERVAL, encounters.look),

@@ -83,7 +83,7 @@ def create(
             invocation, _made(source, target, StoppedHold(source, source.lock(filenames.LOCK)), rate, verify)
         )
         return
-    with invocation.connect() as broker:
+    with invocation.connect(client="txbroker backup") as broker:
         emit_made(invocation, _made(source, target, BrokerHold(broker), rate, verify))
 
 

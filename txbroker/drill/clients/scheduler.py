@@ -21,7 +21,7 @@ BATCHES: Final = (1, 1, 5, 20, 60)
 
 AHEAD: Final = (0.0, 0.2, 1.0, 3.0, 8.0)
 """Seconds after which messages are due, up to twice that: many while the broker is down, some hardly before they are
-sent."""
+sent. A plan may have a bound."""
 
 REMEMBERED: Final = 500
 """Of so many messages it remembers the ids, to take some of them back."""
@@ -58,7 +58,7 @@ def schedule(life: Life) -> None:
 def _later(life: Life) -> Later:
     """Draw when a message is due, by one of the two clocks."""
     chance = life.chance
-    ahead = int(chance.choice(AHEAD) * chance.uniform(1.0, 2.0) * 1e6)
+    ahead = int(min(chance.choice(AHEAD), life.plan.furthest) * chance.uniform(1.0, 2.0) * 1e6)
     earliest = time.time_ns() // 1000 + ahead
     if chance.random() < 0.5:
         return Later({"at": earliest}, earliest)

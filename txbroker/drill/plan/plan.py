@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
     connection of a client takes one of these ways by chance, "none" among them. ``workers`` is how many there are; one
     that is silent for ``session_timeout`` loses its partitions. ``schedulers`` is how many send messages for later,
-    ``queuers`` how many publish to queues and take from them.
+    due within twice ``furthest``; ``queuers`` how many publish to queues and take from them.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     session_timeout: float = 2.0
     schedulers: int = 0
+    furthest: float = 8.0
     queuers: int = 0
 
     def topic(self, short: str) -> str:
