@@ -226,7 +226,7 @@ drill-access: .venv/.ready  ## change rights under load and kills, and judge eac
 	$(RUN) tests.access_drill $(ARGS)
 
 .PHONY: drill-backup
-drill-backup: .venv/.ready  ## make backups under load and kills, restore and judge each
+drill-backup: java .venv/.ready  ## make backups under load and kills, restore and judge each
 	$(RUN) tests.backup_drill $(ARGS)
 
 # The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.

@@ -1,35 +1,72 @@
-"""A short drill of backups, and what must not be forgotten by its judgement."""
+"""Short drills of backups: of the broker, which keeps its promises, and with faults, which must be found."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
-from tests.backup_drill.__main__ import Quiet
-from tests.backup_drill.drill import BackupDrill, promised
-from txbroker.drill.clients.ledger import Acknowledged, Began, Decided, Line
-from txbroker.drill.plan.orders import Orders
+from tests.backup_drill.__main__ import Quiet, orders_of
+from tests.backup_drill.backup_drill_mutants import MUTANTS
+from tests.backup_drill.drill import BackupDrill, BackupOrders
+from tests.support.faulty_sources import check_can_be_made, copy_sources, faulty, run_python
 
-
-def test_what_was_answered_later_is_not_promised_and_what_was_asked_may_be_there():
-    lines = [
-        Line("a", 1, Began(operation=1, places=[0], at=1.0)),
-        Line("a", 2, Acknowledged(operation=1, offsets=[(0, 0)], at=2.0)),
-        Line("a", 3, Began(operation=2, places=[0], at=5.0)),
-        Line("a", 4, Acknowledged(operation=2, offsets=[(0, 1)], at=6.0)),
-        Line("a", 5, Decided(operation=3, commit=True, at=9.0)),
-    ]
-    assert list(promised(lines, 4.0)) == [lines[0], lines[1], lines[2], lines[4]]
+COPIED = ("journal", "txbroker", "tests", "twisted", "setup.cfg", "pyproject.toml")
+SHORT = ("--seconds", "12", "--kills", "1", "--backups", "3", "--seed", "5", "--audit-every", "0")
+"""What finds each fault: three backups, because a fault may need a transaction that is prepared at the cut."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "kills"), [(6.0, 1), pytest.param(120.0, 30, marks=pytest.mark.deep)])
-def test_backups_under_load_and_kills_hold_what_was_promised(tmp_path, seconds, kills):
-    orders = Orders(seed=7, kills=kills, seconds=seconds, points=["random"], out=tmp_path / "drill")
-    drill = BackupDrill(orders, Quiet())
+@pytest.mark.parametrize(
+    ("seconds", "kills", "wanted"),
+    [
+        (5.0, 1, BackupOrders(most=1, audited=0)),
+        pytest.param(60.0, 15, BackupOrders(most=8), marks=pytest.mark.deep),
+    ],
+    ids=["short", "audited"],
+)
+def test_backups_under_load_and_kills_hold_what_was_promised(tmp_path, seconds, kills, wanted):
+    drill = BackupDrill(orders_of(7, seconds, kills, tmp_path / "drill"), Quiet(), wanted)
     report = drill.run()
     drill.end()
     assert report.violations == []
     found = list(drill.judge_all())
     assert [violation for each in found for violation in each.violations] == []
     assert found
-    assert all("No backup was made" in said or "Unavailable" in said for said in drill.failed), drill.failed
+    assert all(each.messages > 100 and each.told >= 3 for each in found)
+    assert [each.audited is not None for each in found] == [bool(wanted.audited)] * len(found)
+
+
+def test_each_fault_can_be_made():
+    for places in MUTANTS.values():
+        for each in places:
+            check_can_be_made(each)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The sources, to be changed at will."""
+    target = tmp_path_factory.mktemp("sources")
+    copy_sources(target, COPIED)
+    return target
+
+
+@pytest.mark.deep
+def test_the_drill_finds_nothing_where_there_is_nothing(copy, tmp_path):
+    ran = drilled(copy, tmp_path)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_drill_finds_the_fault(copy, tmp_path, name):
+    with ExitStack() as stack:
+        for each in MUTANTS[name]:
+            stack.enter_context(faulty(copy, each))
+        ran = drilled(copy, tmp_path)
+    assert "VIOLATION in 0000" in ran.stdout, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert ran.returncode == 1
+
+
+def drilled(copy, tmp_path):
+    return run_python(copy, "-m", "tests.backup_drill", *SHORT, "--out", str(tmp_path / "drill"), seconds=900)
