@@ -75,8 +75,10 @@ def make_backup(
             layout.sweep(backups)
             return _Making(source, backups, hold, clock, pace, verify, progress or _silent).run()
         finally:
-            layout.sweep(backups)
-            lock.release()
+            try:
+                layout.sweep(backups)
+            finally:
+                lock.release()
     finally:
         hold.release()
 

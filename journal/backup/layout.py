@@ -5,7 +5,7 @@
     lock                                  held while something writes in the directory, or reads a backup
     objects/<2 digits>/<64 digits>        read-only contents of files, named by their SHA-256 in hexadecimal
     backups/<number>-<when>.backup        what a backup consists of: a manifest
-    unfinished/<number>                   what is being written
+    unfinished/<number>, manifest         what is being written
 
 Numbers of backups count up, whatever the clock says.
 """
@@ -21,6 +21,7 @@ LOCK = "lock"
 OBJECTS = "objects"
 MANIFESTS = "backups"
 SCRATCH = "unfinished"
+SCRATCH_MANIFEST = "manifest"
 PRIVATE = 0o700
 """The mode of a directory of backups: what is in it is as secret as the data."""
 DIRECTORIES = (OBJECTS, MANIFESTS, SCRATCH)
@@ -29,6 +30,7 @@ _IN_ROOT = frozenset((LOCK, "lost+found", *DIRECTORIES))
 _object = re.compile(f"[0-9a-f]{{{NAME_DIGITS}}}")
 _folder = re.compile("[0-9a-f]{2}")
 _name = re.compile(r"([0-9]{6,})-[0-9]{8}T[0-9]{6}Z")
+_scratch = re.compile(f"[0-9]{{1,9}}|{SCRATCH_MANIFEST}")
 _ENDING = ".backup"
 
 
@@ -112,6 +114,10 @@ def prepare(filesystem: IFilesystem) -> None:
 
 
 def sweep(filesystem: IFilesystem) -> None:
-    """Remove what a backup left that was not finished. The caller holds the lock."""
+    """Remove what a backup left that was not finished. The caller holds the lock.
+
+    Other files are left alone, as where a link to another directory stands in the place of this one.
+    """
     for name in filesystem.list_directory(SCRATCH):
-        filesystem.unlink(f"{SCRATCH}/{name}")
+        if _scratch.fullmatch(name):
+            filesystem.unlink(f"{SCRATCH}/{name}")

@@ -64,7 +64,7 @@ def pack_manifest(manifest: Manifest) -> bytes:
 
 def write_manifest(filesystem: IFilesystem, manifest: Manifest) -> None:
     """Write a manifest durably. All that it names must be on disk: from now on the backup counts."""
-    scratch = f"{layout.SCRATCH}/manifest"
+    scratch = f"{layout.SCRATCH}/{layout.SCRATCH_MANIFEST}"
     file = filesystem.open(scratch, create=True)
     try:
         write_fully(file, 0, [pack_manifest(manifest)])
@@ -83,7 +83,10 @@ def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
         raise UnknownBackup(
             f"there is no backup {name}; nothing was done. 'txbroker backup list' has those there are"
         )
-    digest, _, packed = read_some(filesystem, path, 0, file_size(filesystem, path)).partition(b"\n")
+    try:
+        digest, _, packed = read_some(filesystem, path, 0, file_size(filesystem, path)).partition(b"\n")
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read ({error})") from error
     if sha256(packed).hexdigest().encode() != digest:
         raise _damaged(path, "it fails its checksum")
     try:

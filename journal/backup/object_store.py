@@ -123,10 +123,13 @@ class ObjectStore:
         path = layout.object_file(digest)
         if not self._filesystem.exists(path):
             return False
-        with opened(self._filesystem, path) as file:
-            is_sound = file.size() == length and (
-                not self._verify or digest_of(file, length, self._pace) == digest
-            )
+        try:
+            with opened(self._filesystem, path) as file:
+                is_sound = file.size() == length and (
+                    not self._verify or digest_of(file, length, self._pace) == digest
+                )
+        except OSError:
+            return False  # it cannot be read, and so is stored again
         if is_sound:
             self._known[digest] = length
         return is_sound
@@ -203,6 +206,8 @@ def prove(filesystem: IFilesystem, objects: dict[str, int], pace: Pace) -> None:
                 is_sound = digest_of(file, length, pace) == digest
         except FileNotFoundError:
             raise damaged_object(path, "it is missing") from None
+        except OSError as error:
+            raise damaged_object(path, f"it cannot be read ({error})") from error
         if not is_sound:
             raise damaged_object(path, "its content is not that of which it has its name")
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,49 @@ def test_what_cannot_be_is_refused_with_an_exit_code_that_says_whose_fault_it_is
     assert "DAMAGED" in called("backup", "list", backups, code=Exit.CORRUPT)
     assert "damaged" in called("restore", backups, tmp_path / "x", code=Exit.CORRUPT)
     assert not (tmp_path / "x").exists()
+
+
+def test_data_and_backups_are_not_in_each_other(data, tmp_path):
+    """In the one place a backup goes with its data, in the other no further backup could be made."""
+    backups = tmp_path / "backups"
+    called("backup", "create", data, backups, "--stopped")
+    before = sorted(tmp_path.rglob("*"))
+    (tmp_path / "link").symlink_to(backups)
+    for arguments in (
+        ("backup", "create", data, data / "backups", "--stopped"),
+        ("restore", backups, backups / "restored"),
+        ("restore", backups, tmp_path / "link" / "objects" / "x"),
+    ):
+        assert "Name a directory elsewhere" in called(*arguments, code=Exit.REFUSED)
+    (tmp_path / "link").unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@contextmanager
+def files_of_at_most(size):
+    """Have no file written that is larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_call_that_fails_says_what_is_there_now_and_what_to_do(data, tmp_path):
+    backups = tmp_path / "backups"
+    called("backup", "create", data, backups, "--stopped")
+    with journal.open(data) as log:
+        log.append("events", b"two" * 100_000)
+    with files_of_at_most(50_000):
+        said = " ".join(called("backup", "create", data, backups, "--stopped", code=Exit.IO_FAILED).split())
+    assert "File too large" in said
+    assert "unless 'txbroker backup list' has it" in said
+    assert len(told("backup", "list", backups)["backups"]) == 1
+    with files_of_at_most(50_000):
+        said = " ".join(called("restore", backups, tmp_path / "again", code=Exit.IO_FAILED).split())
+    assert "which no start goes past" in said
+    assert "empty it" in said
 
 
 @pytest.mark.slow

@@ -131,8 +131,8 @@ MUTANTS: Final = (
     Mutant(
         "what a failure leaves stays",
         _CREATION,
-        "        finally:\n            layout.sweep(backups)\n            lock",
-        "        finally:\n            lock",
+        "            try:\n                layout.sweep(backups)\n            finally:",
+        "            try:\n                pass\n            finally:",
     ),
     Mutant(
         "two work in a directory of backups",

@@ -39,7 +39,7 @@ from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.directory.broker_hold import BrokerHold
 from txbroker.cli.directory.data_directory import DIRECTORY, data_directory
-from txbroker.cli.exits import Exit
+from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
 
@@ -77,6 +77,8 @@ def create(
     'backup'. All that it had acknowledged before is in the backup. It counts only if this exits with 0.
     """
     source, target = data_directory(directory), OSFilesystem(backups, layout.PRIVATE)
+    check_apart(backups, directory)
+    check_apart(directory, backups)
     check_private(backups)
     if stopped:
         emit_made(
@@ -88,8 +90,25 @@ def create(
 
 
 def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:
-    with progress_bar() as progress:
-        return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
+    try:
+        with progress_bar() as progress:
+            return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
+    except OSError as error:
+        raise Failure(
+            f"a call of the system failed: {error}. No backup was made, unless 'txbroker backup list' has it; what was "
+            "written of it counts for nothing, and is removed by the next one. Make room if there is none, and run it "
+            "again",
+            Exit.IO_FAILED,
+        ) from error
+
+
+def check_apart(outer: str, inner: str) -> None:
+    """Raise :class:`InvalidSetting` if the second directory is in the first one, or would be."""
+    if Path(outer).resolve() in Path(inner).resolve().parents:
+        raise InvalidSetting(
+            f"{inner} is in {outer}: data and backups would go with each other, and each is in the way of the other. "
+            "Nothing was done. Name a directory elsewhere, best on another disk"
+        )
 
 
 def check_private(directory: str) -> None:

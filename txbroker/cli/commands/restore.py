@@ -11,9 +11,11 @@ from journal.backup import layout
 from journal.backup.pace import Pace
 from journal.backup.restoring import RestoredDirectory
 from journal.backup.restoring import restore as restore_backup
+from journal.errors import JournalPoisoned
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.commands.backup import BACKUPS, RATE, opened, progress_bar
+from txbroker.cli.commands.backup import BACKUPS, RATE, check_apart, opened, progress_bar
+from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import count_text, emit, facts, size_text, time_text
 
@@ -34,12 +36,19 @@ def restore(
     (BrokerReplaced), and what was prepared when the backup was made is rolled back by a person alone.
     """
     source = opened(backups)
+    check_apart(backups, directory)
     lock = source.read_lock(layout.LOCK)
     try:
         with progress_bar() as progress:
             done = restore_backup(
                 source, OSFilesystem(directory), SystemClock(), name, as_copy, Pace(rate), progress
             )
+    except (OSError, JournalPoisoned) as error:
+        raise Failure(
+            f"the restore failed: {error}. {directory} may hold a part of the backup, which no start goes "
+            "past. Make room if there is none, empty it, and begin again",
+            Exit.IO_FAILED,
+        ) from error
     finally:
         lock.release()
     document = {
