@@ -1,4 +1,4 @@
-"""Test what the audit says of pins: who has had the files kept, as a backup does, up to which LSN, and how that ended."""
+"""Test what the audit says of pins: who has had the files kept, as a backup does, up to which LSN, and how it ended."""
 
 import pytest
 

@@ -29,7 +29,7 @@ class PinLines:
         self._put("files.pinned", session, taken, {"checkpoint_lsn": taken.pin.lsn})
 
     def released(self, session: Session, taken: Taken, is_asked: bool) -> None:
-        """Say that they are kept no longer: whether the session asked for that, and whether they had been all the time."""
+        """Say that they are kept no longer: whether the session asked for that, and whether all had been kept."""
         seconds = round((self._engine.now() - taken.at) / SECOND, 3)
         more = {"kept": taken.pin.held, "ended": "asked" if is_asked else "session ended", "seconds": seconds}
         self._put("files.released", session, taken, more)
