@@ -138,6 +138,8 @@ class Replacement:
             shutil.rmtree(self._target)
         except BrokerFailed as error:
             self._wrong(Wrong.BROKER, str(error))
+        except errors.TxBrokerError as error:
+            self._wrong(Wrong.SURPRISE, f"the drill itself was told {type(error).__name__}: {error}")
         except _Failed:
             pass  # the violations say what it was
         finally:
@@ -237,7 +239,8 @@ class Replacement:
         """Let the restored broker take the lost one's place, with load; return how many transactions waited."""
         with txbroker.connect(process.address, client="drill") as connection:
             self._knock(connection, former)
-            listed = connection.transactions([State.PREPARED])
+            # Beside them are those that the old clients prepare with new connections: these end them.
+            listed = [info for info in connection.transactions([State.PREPARED]) if self._is_of_before(info)]
             for info in listed:
                 self._decide(connection, info)
         self._wait(lambda: False, NEW_LOAD)
@@ -246,6 +249,12 @@ class Replacement:
         self._wait(lambda: False, NEW_LOAD)
         self._settle(process)
         return len(listed)
+
+    def _is_of_before(self, info: TransactionInfo) -> bool:
+        """Return whether a client of the drill itself has prepared it."""
+        assert info.xid is not None
+        owner = owner_of(self._plan, info.xid)
+        return owner is None or owner[0].partition(".")[0] not in self._crew.names
 
     def _knock(self, other: Connection, former: FormerSession) -> None:
         """A client that had a session before the backup comes again, with it."""
@@ -263,6 +272,10 @@ class Replacement:
         """End what was restored as the ledgers say that it was decided; nobody may roll it back unasked."""
         xid = info.xid
         assert xid is not None
+        if not info.restored:
+            self._wrong(
+                Wrong.CONTRADICTED, "it was prepared in the backup, and is not listed as restored", str(xid)
+            )
         try:
             connection.end_prepared(xid, commit=False)
             text = "it was prepared in the backup, and a rollback was taken that no person forced"
