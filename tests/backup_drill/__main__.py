@@ -118,7 +118,7 @@ def verdict(drill: BackupDrill, report: Report, judged: Sequence[Judged], out: P
     """Print the last lines; return the exit code. The files go if nothing was wrong."""
     wrong = len(report.violations) + sum(len(each.violations) for each in judged)
     for said in drill.failed:
-        print(f"no backup was made: {said.splitlines()[-1]}")
+        print(f"one failed loudly: {said.splitlines()[-1]}")
     made, failed = count_text(len(judged), "backup"), len(drill.failed)
     print(
         f"seed {report.seed}: {count_text(report.kills, 'kill')}, {made} made, restored and judged; {failed} failed "
