@@ -67,7 +67,6 @@ class Engine:
         observers: Sequence[IObserver] = (),
     ) -> None:
         self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
-        self._transient = catalog.transient
         self.schedule = ScheduleFold()
         folds = (self.schedule, *folds)
         self.transactions = JournalTransactionStore(table, catalog, limits, self, self.schedule, folds)
@@ -76,7 +75,7 @@ class Engine:
         self.housekeeping: IHousekeeping
         self.report: object = ""
         self.allocator: PooledAllocator
-        self._archive, self.large_commits = table.archive, LargeCommits()
+        self._archive, self._transient, self.large_commits = table.archive, catalog.transient, LargeCommits()
         self.starts = Starts()
         self.folds: tuple[IFold, ...] = (catalog, table, table.archive, self.starts, *folds)
         self.routes = routes(self.folds, observers)
