@@ -12,8 +12,8 @@ from tests.queues.model.endings_model import QueueRules
 from tests.queues.model.queue_model import Model
 from tests.queues.model.routing_model import Message
 
-Seen = tuple[int, int, Message]
-"""The offset of a message, its attempts, and what it is, without headers of its own."""
+Seen = tuple[int, int, Message, int]
+"""The offset of a message, its attempts, what it is, without headers of its own, and when it came to its queue."""
 DEAD = 1 << 62
 """When a dead letter is due."""
 
@@ -88,7 +88,10 @@ def expected(model: Model, now: int) -> Observation:
             queue.partition, tuple(queue.rules), queue.end, len(copies), len(ready),
             sum(bool(copy.holder) for copy in copies.values()), sum(bool(copy.held) for copy in copies.values()),
             len(model.waiting.get(queue.partition, ())),
-            [(each, copies[each].attempts, copies[each].message._replace(headers=())) for each in ready],
+            [
+                (each, copies[each].attempts, copies[each].message._replace(headers=()), copies[each].appended)
+                for each in ready
+            ],
             [
                 (offset, each.attempts, DEAD if each.dead else each.due)
                 for offset, each in sorted(copies.items())

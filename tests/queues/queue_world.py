@@ -225,13 +225,14 @@ class World:
             self.ring()
 
     def tick(self) -> None:
-        """Let a second pass, of which no timer knows yet."""
+        """Let a second pass, in which no timer runs."""
         self.clock.advance(SECOND)
+        self.room.timers.rightNow += 1
         note_use(self.model, self.now)
 
     def ring(self) -> None:
-        """Let the timers know of that second."""
-        self.room.timers.advance(1)
+        """Let the timers run that are due by now."""
+        self.room.timers.advance(0)
         time_passes(self.model, self.now)
         self.sync()
         self._expire_queues()
@@ -374,7 +375,7 @@ class World:
         found = _lists(self, auditor)
         for queue in found.queues.values():
             given = self._look_into(auditor, queue.partition)
-            queue.ready_messages = [(each.offset, each.attempts, each.message) for each in given]
+            queue.ready_messages = [(each.offset, each.attempts, each.message, each.appended) for each in given]
             kept = self.room.broker.groups.groups[QUEUE_GROUP].settlements.get(queue.partition)
             details = [] if kept is None else kept.unfinished.values()
             queue.returned = sorted((each.offset, each.attempts, each.due) for each in details)
@@ -446,12 +447,15 @@ def told(asked: Asked, answer: Any, data: bytes) -> None:
 
 
 class Delivered(NamedTuple):
-    """A message of an answer, without headers of its own. ``again``: it may have been delivered before."""
+    """A message of an answer, without headers of its own. ``again``: it may have been delivered before. ``appended`` is
+    when it came to its queue, by the wall clock.
+    """
 
     offset: int
     message: Message
     attempts: int
     again: bool
+    appended: int
 
 
 def _taken(asked: Asked, wanted: Sequence[Given], answer: Any, data: bytes) -> None:
@@ -472,7 +476,9 @@ def given_of(answer: Any, data: bytes) -> list[Delivered]:
     attempts = dict(answer.attempts)
     require(attempts.keys() | again <= set(offsets), "told of what is given", answer)
     return [
-        Delivered(each.offset, message_of(each), attempts.get(each.offset, 0), each.offset in again)
+        Delivered(
+            each.offset, message_of(each), attempts.get(each.offset, 0), each.offset in again, each.appended
+        )
         for each in found
     ]
 

@@ -179,6 +179,21 @@ def test_who_waits_gets_what_is_due_before_it_is_one_too_many():
     assert scene.peer.answer(waits[1]).runs == [(0, 1)]
 
 
+def test_who_waits_gets_what_another_one_gives_back_before_it_is_too_much():
+    """The second one got nothing: what the first had looked at, behind an expired message, was dropped at once."""
+    scene = Scene()
+    queue = scene.queue(max_length=0)
+    first, second = (
+        each.tell(messages.TakeMessages, queue, max_wait=5 * SECOND) for each in (scene.peer, scene.other)
+    )
+    third = scene.room.peer()
+    third.ask(messages.Send, SELF, data=expiring("q", 0, b"a") + framed("q", b"b", b"c"))
+    assert scene.peer.answer(first).runs == [(1, 1)]
+    assert scene.other.answer(second) is not None
+    assert scene.other.answer(second).runs == [(2, 1)]
+    assert scene.counts() == (2, 0, 2, 0)
+
+
 def test_what_was_prepared_before_a_start_expires_after_it():
     """Nobody looked: that messages may expire was known of those alone that were in the queue at the start."""
     scene = Scene()

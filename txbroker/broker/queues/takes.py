@@ -64,8 +64,8 @@ class Takes:
         self._of_session: dict[int, int] = {}
         self._giving: dict[tuple[int, int], Waiting] = {}
         """Requests that are being answered, by session and correlation."""
-        self._serving: dict[int, bool] = {}
-        """The queues that are being served, and whether there may be more for them meanwhile."""
+        self._serving: dict[int, dict[LevelDeliveries, None]] = {}
+        """The queues that are being served, with those priorities of them of which there may be more meanwhile."""
         self._last_looks: dict[int, dict[Waiting, None]] = {}
         """Requests in lines that wait no longer than until nothing is left, by the partition of their queue."""
         self._put_off: dict[int, Any] = {}
@@ -201,23 +201,29 @@ class Takes:
         """Give what is ready to those that wait at a queue, of which these priorities have changed, each its share:
         those of higher priority first, then in the order in which they came.
         """
-        gave = self._serve(changed[0].whole)
-        self.removals.look(*changed)
+        if (more := self._serving.get(changed[0].queue.partition)) is not None:
+            more.update(dict.fromkeys(changed))  # an answer has given some back: first it goes to those behind it
+            return
+        levels = dict.fromkeys(changed)
+        gave = self._serve(changed[0].whole, levels)
+        self.removals.look(*levels)
         for each in gave:
-            if each not in changed:
+            if each not in levels:
                 self.removals.taken(each)
 
-    def _serve(self, state: QueueDeliveries) -> Collection[LevelDeliveries]:
-        """Do so; return what priorities have given something."""
+    def _serve(
+        self, state: QueueDeliveries, changed: dict[LevelDeliveries, None]
+    ) -> Collection[LevelDeliveries]:
+        """Do so; return what priorities have given something. Those that get some back meanwhile are ``changed``."""
         number, gave = state.queue.partition, dict[LevelDeliveries, None]()
-        if number in self._serving:
-            self._serving[number] = True  # an answer has given some back: it goes on below
-            return ()
-        self._serving[number] = True
+        more = self._serving[number] = {}
         try:
-            while self._serving[number]:
-                self._serving[number] = False
+            while True:
                 self._serve_all(state, gave)
+                if not more:
+                    break
+                changed.update(more)
+                more.clear()
         finally:
             del self._serving[number]
         if number in self._lines:
@@ -227,8 +233,13 @@ class Takes:
     def _serve_waiting(self, state: LevelDeliveries) -> None:
         """Serve who waits before a priority is looked at."""
         if state.queue.partition in self._lines:
-            for each in self._serve(state.whole):
+            changed = {state: None}
+            gave = self._serve(state.whole, changed)
+            for each in changed:
                 if each is not state:
+                    self.removals.look(each)
+            for each in gave:
+                if each not in changed:
                     self.removals.taken(each)
 
     def _serve_all(self, state: QueueDeliveries, gave: dict[LevelDeliveries, None]) -> None:
