@@ -175,22 +175,27 @@ def leave(world: World, random: Random) -> None:
     client = client_of(world, random)
     if client is None or client.closed:
         return
-    _sync_lengths(world)
+    sync_lengths(world)
+    if is_order_seen(world) and len(world.model.held_by(client.name)) > 1:
+        return  # what comes back to one queue may go on to another one to which something comes back, too
     world.say(f"{client.name} leaves")
     world.count("sessions lost")
     world.forget(client)
     del world.clients[owner_of(client)]
     message_model.leave(world.model, client.name, world.now)
     client.leave()
-    _sync_lengths(world)
+    sync_lengths(world)
 
 
-def _sync_lengths(world: World) -> None:
-    """Force all if it counts in which order messages come back and others come: of those that have too many bytes
-    together it decides how many go.
-    """
-    if any(each.rules.most_bytes is not None for each in world.model.queues.values()):
+def sync_lengths(world: World) -> None:
+    """Force all if it counts in which order messages come back and others come."""
+    if is_order_seen(world):
         world.sync()
+
+
+def is_order_seen(world: World) -> bool:
+    """Whether that order counts: of messages that have too many bytes together it decides how many go."""
+    return any(each.rules.most_bytes is not None for each in world.model.queues.values())
 
 
 def mistake(world: World, random: Random) -> None:

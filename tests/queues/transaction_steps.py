@@ -10,6 +10,7 @@ from crc32c import crc32c
 from journal.records.group_entries import GroupPositions
 from journal.records.queue_entries import QUEUE_GROUP
 from tests.queues.choices import client_of, framed, settled, some_address, some_held, some_messages
+from tests.queues.message_steps import sync_lengths
 from tests.queues.model import message_model, transaction_model
 from tests.queues.model.queue_model import Place
 from tests.queues.notes import Draft
@@ -130,5 +131,11 @@ def decide(world: World, random: Random, name: str = "") -> None:
     if client is None or (name not in world.model.prepared and name not in world.model.outcomes):
         return
     is_commit = random.random() < 0.5
+    if not is_commit:
+        if world.model.until_forced:
+            world.sync()  # whether those get what is released that have asked before is not promised
+        sync_lengths(world)
     answer = transaction_model.decide(world.model, name, is_commit, world.now)
     world.ask(client, answer, messages.Commit if is_commit else messages.Rollback, xid=xid_of(name))
+    if not is_commit:
+        sync_lengths(world)

@@ -109,10 +109,11 @@ def take(model: Model, session: str, partition: int, most: int, wait: int, now: 
     if not line and (given := model.give(session, queue, most, now)):
         return ("Taken", given)
     ticket = Ticket(session, partition, most, now + wait)
-    if not wait and model.is_forced():
-        return ("Taken", [])
     line.append(ticket)
-    if not wait:
+    if not wait and model.is_forced():
+        model.serve(now, [queue])
+        cancel(model, ticket)
+    elif not wait:
         model.until_forced.append((session, lambda _: cancel(model, ticket)))
     return ticket
 
