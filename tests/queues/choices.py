@@ -6,10 +6,12 @@ from random import Random
 
 from journal.formats import frame
 from journal.records.group_entries import Retried, Settled
+from tests.queues.model.contents_model import Level
 from tests.queues.model.message_model import Retry
 from tests.queues.model.routing_model import Message
 from tests.queues.queue_room import Client
-from tests.queues.queue_world import World, offsets_in_bytes
+from tests.queues.queue_world import World
+from tests.queues.told_answers import offsets_in_bytes
 
 QUEUES = ("a", "b", "c", "d")
 EXCHANGES = ("e", "f", "amq.direct", "amq.fanout", "amq.topic", "amq.headers")
@@ -18,6 +20,8 @@ PATTERNS = ("a", "x.y", "#", "*", "x.*", "#.y", "*.#", "x.#.y", "")
 NAMES = ("h", "x-h")
 VALUES = (b"1", b"2")
 EXPIRATIONS = (0, 500_000, 1_000_000, 2_000_000, 5_000_000, 60_000_000)
+DELAYS = (-500, 0, 1, 1_300, 1_600, 2_300, 5_300, 60_300)
+"""In ms; none is due at a full second, when other things happen."""
 
 
 def client_of(world: World, random: Random) -> Client | None:
@@ -30,8 +34,11 @@ def some_messages(world: World, random: Random, most: int = 3) -> list[Message]:
         notes.numbers += 1
         value = b"%d " % notes.numbers + b"v" * random.choice((0, 0, 0, 10, 10, 200, 3000))
         headers = tuple((name, random.choice(VALUES)) for name in NAMES if random.random() < 0.3)
-        expiration = random.choice(EXPIRATIONS) if world.limits.endings and random.random() < 0.3 else None
-        found.append(Message(value, random.choice((*KEYS, *QUEUES)), headers, expiration))
+        expiration = random.choice(EXPIRATIONS) if world.limits.expires and random.random() < 0.3 else None
+        priority = random.choice((0, 1, 2, 255)) if world.limits.priorities else 0
+        delay = random.choice(DELAYS) if world.limits.delays and random.random() < 0.4 else None
+        key = random.choice((*KEYS, *QUEUES))
+        found.append(Message(value, key, headers, expiration, priority=priority, delay=delay))
     return found
 
 
@@ -42,8 +49,15 @@ def framed(several: list[Message]) -> bytes:
 
 
 def _headers(message: Message) -> dict[str, bytes]:
-    own = {} if message.expiration is None else {"txbroker.expiration": b"%d" % message.expiration}
-    return {**dict(message.headers), **own}
+    own = {
+        "txbroker.expiration": message.expiration,
+        "txbroker.priority": message.priority or None,
+        "x-delay": message.delay,
+    }
+    return {
+        **dict(message.headers),
+        **{name: b"%d" % value for name, value in own.items() if value is not None},
+    }
 
 
 def some_address(world: World, random: Random) -> int:
@@ -63,6 +77,12 @@ def some_partition(world: World, random: Random) -> int:
     return random.choices(queues, [1 + len(each.copies) for each in queues])[0].partition
 
 
+def some_level(world: World, random: Random) -> Level | None:
+    """Return a priority of a queue, rather of one with messages; None for a queue that is not there."""
+    queue = world.model.queue_at(some_partition(world, random))
+    return None if queue is None else random.choice(queue.levels)
+
+
 def some_held(world: World, random: Random, client: Client, most: int = 3) -> tuple[int, list[int]] | None:
     """Return some of what a session has in a queue; seldom what others have, or nobody."""
     held = world.model.held_by(client.name)
@@ -70,12 +90,12 @@ def some_held(world: World, random: Random, client: Client, most: int = 3) -> tu
         partition = random.choice(list(held))
         offsets = held[partition]
         return partition, sorted(random.sample(offsets, random.randint(1, min(most, len(offsets)))))
-    queue = world.model.queue_at(some_partition(world, random))
-    if queue is None or not queue.end or random.random() < 0.5:
+    level = some_level(world, random)
+    if level is None or not level.end or random.random() < 0.5:
         return None
-    others = [offset for offset, copy in queue.copies.items() if copy.holder]
-    known = others if others and random.random() < 0.7 else range(queue.end + 1)
-    return queue.partition, sorted({random.choice(known) for _ in range(2)})
+    others = [offset for offset, copy in level.copies.items() if copy.holder]
+    known = others if others and random.random() < 0.7 else range(level.end + 1)
+    return level.partition, sorted({random.choice(known) for _ in range(2)})
 
 
 def settled(partition: int, done: list[int], retried: list[Retry]) -> Settled:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from msgspec.structs import astuple
-
 from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, Overflow, QueueSettings
 from tests.queues.choices import EXCHANGES, KEYS, NAMES, PATTERNS, QUEUES, VALUES, client_of
 from tests.queues.model import message_model, topology_model
 from tests.queues.model.endings_model import DROP_HEAD, REJECT_PUBLISH, QueueRules
-from tests.queues.model.routing_model import Rule
+from tests.queues.model.routing_model import Exchange, Rule
 from tests.queues.queue_room import messages
 from tests.queues.queue_world import World
 
@@ -34,8 +32,9 @@ def declare_queue(world: World, random: Random) -> None:
     )  # the archive of outcomes takes one, too
     answer = topology_model.declare_queue(world.model, name, rules, world.now, passive)
     settings = QueueSettings(
-        *rules[:5], Overflow(rules.overflow), rules.expires, max_length_bytes=rules.most_bytes
-    )
+        *rules[:5], Overflow(rules.overflow), rules.expires, max_priority=rules.max_priority,
+        max_length_bytes=rules.most_bytes, consumer_timeout=rules.timeout,
+    )  # fmt: skip
     world.ask(client, answer, messages.DeclareQueue, name, settings, passive)
 
 
@@ -46,15 +45,24 @@ def some_rules(world: World, random: Random) -> QueueRules:
         pick((None, "", "e", "amq.fanout", "gone")),
         pick((None, None, "a", "d", "x.y")),
     )
-    if not world.limits.endings:
+    limits = world.limits
+    if limits.priorities:
+        rules = rules._replace(max_priority=pick((0, 1, 2)))
+    if not limits.endings:
         return rules
-    return rules._replace(
-        ttl=pick((None, None, 0, 1, 3, 8)),
+    rules = rules._replace(
+        ttl=pick((None, None, 0, 1, 3, 8)) if limits.expires else None,
         most=pick((None, None, 0, 1, 2, 5)),
         overflow=pick((DROP_HEAD, DROP_HEAD, REJECT_PUBLISH)),
         expires=pick((None, None, None, 2, 6)),
         most_bytes=pick((None, None, None, 0, 10, 40, 300)),
     ).in_micros()
+    if limits.timeouts and rules.most_bytes is None:
+        rules = rules._replace(timeout=pick((None, 1_300_000, 3_300_000)))
+    if rules.max_priority and rules.overflow == DROP_HEAD:
+        # What goes of several priorities must not depend on the order in which messages come, or expire elsewhere.
+        rules = rules._replace(most_bytes=None, most=None if limits.expires else rules.most)
+    return rules
 
 
 def delete_queue(world: World, random: Random) -> None:
@@ -88,8 +96,11 @@ def declare_exchange(world: World, random: Random) -> None:
     if world.limits.endings:
         auto_delete = random.random() < 0.4
         alternate = random.choice((None, "", "e", "f", "amq.fanout", "gone"))
-    settings = ExchangeSettings(kind, internal, auto_delete, alternate)
-    answer = topology_model.declare_exchange(world.model, name, *astuple(settings)[:4], passive)
+    delayed = world.limits.delays and random.random() < 0.6
+    world.model.next_partition = world.room.engine.catalog.next_partition
+    wanted = Exchange(name, 0, kind, internal, auto_delete, alternate, delayed)
+    answer = topology_model.declare_exchange(world.model, wanted, passive)
+    settings = ExchangeSettings(kind, internal, auto_delete, alternate, delayed=delayed)
     world.ask(client, answer, messages.DeclareExchange, name, settings, passive)
 
 

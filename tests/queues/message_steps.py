@@ -20,7 +20,8 @@ from tests.queues.model import message_model
 from tests.queues.model.message_model import Retry
 from tests.queues.model.queue_model import Ticket, refused
 from tests.queues.queue_room import Client, messages
-from tests.queues.queue_world import SECOND, World, set_in_bytes
+from tests.queues.queue_world import SECOND, World
+from tests.queues.told_answers import set_in_bytes
 
 # -- publishing -----------------------------------------------------------------------------------
 
@@ -87,12 +88,7 @@ def cancel(world: World, random: Random) -> None:
         asked for asked in world.asked.values() if isinstance(asked.answer, Ticket) and not asked.wanted
     ]
     if waiting:
-        asked = random.choice(waiting)
-        assert isinstance(asked.answer, Ticket)
-        message_model.cancel(world.model, asked.answer)
-        world.say(f"{asked.client.name} cancels {asked.text}")
-        asked.client.tell(messages.Cancel, asked.correlation)
-        asked.client._correlation -= 1  # it has none of its own
+        world.cancel(random.choice(waiting))
 
 
 def _ask_to_settle(
@@ -121,11 +117,11 @@ def return_some(world: World, random: Random) -> None:
     if client is None or held is None:
         return
     partition, offsets = held
-    queue = world.model.queue_at(partition)
-    assert queue is not None
+    level = world.model.level_at(partition)
+    assert level is not None
     retried, done = [], []
     for offset in offsets:
-        copy = queue.copies.get(offset)
+        copy = level.copies.get(offset)
         after = random.choice((0, 0, 0, 1, 2, 5))
         retry = Retry(
             offset,
@@ -146,9 +142,9 @@ def settle_again(world: World, random: Random) -> None:
     if client is None or not notes.settled:
         return
     partition, done, retried = random.choice(notes.settled[-5:])
-    queue = world.model.queue_at(partition)
+    level = world.model.level_at(partition)
     has = world.model.held_by(client.name).get(partition, [])
-    if queue is None or any(each.offset in has for each in retried):
+    if level is None or any(each.offset in has for each in retried):
         return
     world.count("settled again")
     _ask_to_settle(world, client, partition, done, retried)
@@ -160,9 +156,9 @@ def give_back(world: World, random: Random) -> None:
     if client is None or held is None:
         return
     partition, offsets = held
-    queue = world.model.queue_at(partition)
-    if queue is not None and random.random() < 0.3:  # others of these are passed over
-        offsets = sorted({*offsets, *random.sample(range(queue.end), min(2, queue.end))})
+    level = world.model.level_at(partition)
+    if level is not None and random.random() < 0.3:  # others of these are passed over
+        offsets = sorted({*offsets, *random.sample(range(level.end), min(2, level.end))})
     counted = random.random() < 0.3
     world.say(f"{client.name} gives back {offsets} of {partition}{', counted' if counted else ''}")
     message_model.give_back(world.model, client.name, partition, offsets, counted, world.now)
@@ -207,7 +203,7 @@ def mistake(world: World, random: Random) -> None:
         return
     partition = some_partition(world, random)
     inner = frame.encode_inner(0, b"x", 1) + frame.encode_inner(1, b"y", 1)
-    match random.randrange(5):
+    match random.randrange(6):
         case 0:
             world.ask(
                 client,
@@ -221,6 +217,9 @@ def mistake(world: World, random: Random) -> None:
             world.ask(client, refused("InvalidFrame"), messages.Send, address, data=data)
         case 2:
             data = frame.encode(b"x", 1, b"\xff")
+            world.ask(client, refused("InvalidFrame"), messages.Send, address, data=data)
+        case 5:
+            data = frame.encode(b"x", 1, b"k", {"txbroker.priority": b"256"})
             world.ask(client, refused("InvalidFrame"), messages.Send, address, data=data)
         case 3 if world.model.queue_at(partition):
             world.ask(client, refused("InvalidSetting"), messages.TakeMessages, partition, 0)

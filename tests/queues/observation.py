@@ -12,34 +12,40 @@ from tests.queues.model.endings_model import QueueRules
 from tests.queues.model.queue_model import Model
 from tests.queues.model.routing_model import Message
 
-Seen = tuple[int, int, Message, int]
-"""The offset of a message, its attempts, what it is, without headers of its own, and when it came to its queue."""
+Seen = tuple[int, int, int, Message, int]
+"""The partition and offset of a message, its attempts, what it is, without headers of its own, and when it came to its
+queue.
+"""
 DEAD = 1 << 62
 """When a dead letter is due."""
 
 
 @dataclass
 class SeenQueue:
-    """A queue. ``ready_messages`` and ``returned`` are None if nobody looked at them."""
+    """A queue; ``ends`` are those of its partitions. ``ready_messages`` and ``returned`` are None if nobody looked at
+    them.
+    """
 
     partition: int
     rules: tuple[Any, ...]
-    end: int
+    ends: list[int]
     left: int
     ready: int
     unacknowledged: int
     held: int
     waiting: int
     ready_messages: list[Seen] | None = None
-    returned: list[tuple[int, int, int]] | None = None
-    """Of messages that have been returned: the offset, how often, and when it is due. No answer tells the last, if
-    it is later: a start looks at what the journal keeps.
+    returned: list[tuple[int, int, int, int]] | None = None
+    """Of messages that have been returned: the partition and offset, how often, and when it is due. No answer tells the
+    last, if it is later: a start looks at what the journal keeps.
     """
 
 
 @dataclass
 class Observation:
-    """All of it. An exchange is its number, how it was declared, what it has taken, and its bindings."""
+    """All of it. An exchange is its number, how it was declared, what it has taken, its bindings, and how many messages
+    wait at it.
+    """
 
     queues: dict[str, SeenQueue] = field(default_factory=dict)
     exchanges: dict[str, Any] = field(default_factory=dict)
@@ -61,20 +67,21 @@ class Observation:
         """Return what answers tell."""
         found = Observation(committed=committed, next_exchange=next_exchange)
         for each in queues:
-            first, settings = len(QueueRules._fields) - 1, each.settings
-            rules = (
-                *astuple(settings)[:first],
-                settings.max_length_bytes,
-            )  # histories make no exclusive queues
+            settings = each.settings
+            first = astuple(settings)[: QueueRules._fields.index("most_bytes")]
+            # Histories make no exclusive queues.
+            rules = (*first, settings.max_length_bytes, settings.max_priority, settings.consumer_timeout)
+            partitions = range(each.partition, each.partition + settings.max_priority + 1)
             found.queues[each.name] = SeenQueue(
-                each.partition, rules, ends[each.partition], each.messages, each.ready, each.unacknowledged, each.held,
-                each.waiting,
+                each.partition, rules, [ends[each] for each in partitions], each.messages, each.ready,
+                each.unacknowledged, each.held, each.waiting,
             )  # fmt: skip
         for each in exchanges:
             bindings = [
                 (one.key, one.destination, one.to_exchange, tuple(one.arguments)) for one in each.bindings
             ]
-            found.exchanges[each.name] = each.number, astuple(each.settings)[:4], each.taken, bindings
+            how = (*astuple(each.settings)[:4], each.settings.delayed)
+            found.exchanges[each.name] = each.number, how, each.taken, bindings, each.waiting
         found.prepared = sorted(each.xid.global_id.decode() for each in prepared)
         return found
 
@@ -83,25 +90,29 @@ def expected(model: Model, now: int) -> Observation:
     """Return what the model has; all of it is forced."""
     found = Observation(next_exchange=model.topology.next_number)
     for name, queue in sorted(model.queues.items()):
-        copies, ready = queue.copies, queue.ready(now)
+        copies = queue.copies
         found.queues[name] = SeenQueue(
-            queue.partition, tuple(queue.rules), queue.end, len(copies), len(ready),
-            sum(bool(copy.holder) for copy in copies.values()), sum(bool(copy.held) for copy in copies.values()),
+            queue.partition, tuple(queue.rules), [level.end for level in queue.levels], len(copies),
+            queue.count_ready(now), sum(bool(copy.holder) for copy in copies), sum(bool(copy.held) for copy in copies),
             len(model.waiting.get(queue.partition, ())),
             [
-                (each, copies[each].attempts, copies[each].message._replace(headers=()), copies[each].appended)
-                for each in ready
+                (level.partition, offset, copy.attempts, copy.message._replace(headers=()), copy.appended)
+                for level in reversed(queue.levels)
+                for offset in level.ready(now)
+                if (copy := level.copies[offset])
             ],
             [
-                (offset, each.attempts, DEAD if each.dead else each.due)
-                for offset, each in sorted(copies.items())
+                (level.partition, offset, each.attempts, DEAD if each.dead else each.due)
+                for level in queue.levels
+                for offset, each in sorted(level.copies.items())
                 if each.attempts or each.dead
             ],
         )  # fmt: skip
     for name, exchange in model.topology.exchanges.items():
         bindings = [rule[1:] for rule in model.topology.rules_of(name)]
         taken = model.taken.get(exchange.number, 0)
-        found.exchanges[name] = exchange.number, tuple(exchange[2:]), taken, bindings
+        waiting = len(model.rooms[exchange.number].messages) if exchange.delayed else 0
+        found.exchanges[name] = exchange.number, tuple(exchange[2:]), taken, bindings, waiting
     found.prepared = sorted(model.prepared)
     found.committed = sorted(xid for xid, placements in model.outcomes.items() if placements is not None)
     return found

@@ -43,7 +43,9 @@ class TinyJournal(JournalSettings, frozen=True, kw_only=True):
 class Limits:
     """Those of one history. ``slices``: what goes to several queues is applied in slices. ``waits``: sessions wait for
     messages. ``staged``: how many bytes that were added to transactions are kept in memory, the others in files.
-    ``endings``: messages, queues and exchanges end by themselves.
+    ``endings``: messages, queues and exchanges end by themselves; ``expires``: messages also when their time is over.
+    ``priorities``: messages have some, and queues. ``timeouts``: who acknowledges nothing in time loses it. ``delays``:
+    messages wait at exchanges.
     """
 
     journal: JournalSettings
@@ -54,10 +56,15 @@ class Limits:
     staged: int
     group_records: int
     endings: bool
+    expires: bool
+    priorities: bool
+    timeouts: bool
+    delays: bool
 
     @staticmethod
     def drawn(random: Random) -> Limits:
         pick, waits = random.choice, random.random() < 0.5
+        endings, priorities = random.random() < 0.75, random.random() < 0.4
         return Limits(
             TinyJournal(
                 file_bytes=pick((16, 32, 128)) * KIB, pool_bytes=MIB, low_water_bytes=0,
@@ -65,7 +72,9 @@ class Limits:
             ),
             segment_bytes=pick((200, 1000, 16 * MIB)), force_messages=pick((1, 4, 1000)),
             slices=random.random() < 0.25, waits=waits, staged=pick((0, 300, MIB, MIB)),
-            group_records=SINGLE_GROUP if waits else pick((2, 5, SINGLE_GROUP)), endings=random.random() < 0.75,
+            group_records=SINGLE_GROUP if waits else pick((2, 5, SINGLE_GROUP)), endings=endings,
+            expires=endings and (not priorities or random.random() < 0.5), priorities=priorities,
+            timeouts=endings and random.random() < 0.4, delays=endings and random.random() < 0.4,
         )  # fmt: skip
 
     @property

@@ -6,55 +6,31 @@ the model goes on with what it was after one of them.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.logger import LogLevel, globalLogPublisher
 
 from journal.formats import frame
-from journal.formats.offset_set_bytes import encode_offsets
-from journal.offset_set import OffsetSet
 from journal.records.queue_entries import QUEUE_GROUP
 from journal.testing import ManualClock, MemoryFilesystem, PowerCut, cut_power_at
 from journal.transaction_states import State
-from tests.queues.model.message_model import note_use, return_some, time_passes
-from tests.queues.model.queue_model import SURELY, Answer, Given, Model, Ticket
-from tests.queues.model.routing_model import Died, Message
+from tests.queues.model.contents_model import SURELY
+from tests.queues.model.message_model import cancel, note_use, return_some, time_passes
+from tests.queues.model.queue_model import Answer, Model, Ticket
+from tests.queues.model.routing_model import Message
 from tests.queues.model.topology_model import expire_queue, is_needed
 from tests.queues.notes import Notes
 from tests.queues.observation import Observation, different, expected
 from tests.queues.queue_room import SINGLE_GROUP, Client, Limits, QueueRoom, messages, xid_of
+from tests.queues.told_answers import Asked, Delivered, given_of, message_of, set_in_bytes, told
 from tests.simulation.model.log_model import Violation, require
 
 SECOND = 1_000_000
 ROUNDS = 100
-
-
-@dataclass
-class Asked:
-    """A request that may not have been answered yet, and what its answer must be: None for none."""
-
-    client: Client
-    correlation: int
-    text: str
-    answer: Answer | Ticket | None
-    records: int
-
-    @property
-    def wanted(self) -> Answer | None:
-        """What it is to be answered by now."""
-        return self.answer.answer if isinstance(self.answer, Ticket) else self.answer
-
-    @property
-    def after(self) -> int:
-        """How many records were made before its answer."""
-        return self.answer.records if isinstance(self.answer, Ticket) else self.records
 
 
 class World:
@@ -221,8 +197,27 @@ class World:
         """Let time pass, with nothing unforced."""
         self.say(f"{seconds} seconds pass from {self.now / SECOND} on")
         for _ in range(seconds):
+            self.let_nobody_wait_for_several()
             self.tick()
             self.ring()
+
+    def let_nobody_wait_for_several(self) -> None:
+        """Cancel what waits at a queue to which messages of several sessions or priorities come back within a second:
+        in which order they do is not promised.
+        """
+        for queue in self.model.queues.values():
+            if sum(len(level.late(self.now + SECOND)) for level in queue.levels) > 1:
+                for ticket in list(self.model.waiting.get(queue.partition, ())):
+                    self.cancel(next(each for each in self.asked.values() if each.answer is ticket))
+        self.sync()
+
+    def cancel(self, asked: Asked) -> None:
+        """Let a client wait no longer."""
+        assert isinstance(asked.answer, Ticket)
+        cancel(self.model, asked.answer)
+        self.say(f"{asked.client.name} cancels {asked.text}")
+        asked.client.tell(messages.Cancel, asked.correlation)
+        asked.client._correlation -= 1  # it has none of its own
 
     def tick(self) -> None:
         """Let a second pass, in which no timer runs."""
@@ -318,9 +313,7 @@ class World:
     def _come_to_rest(self, model: Model) -> None:
         """Let a model do what a broker does by itself after a start, and what follows when all is looked at once."""
         model.wall_offset = self.clock.wall() - self.now
-        dead = [
-            (queue.partition, offset) for queue in model.queues.values() for offset in sorted(queue.copies)
-        ]
+        dead = [(level.partition, offset) for level in model.levels for offset in sorted(level.copies)]
         model.letters = [place for place in dead if (copy := model.copy_at(place)) and copy.dead]
         if model.letters:
             self.count("dead letters found by a start")
@@ -331,7 +324,7 @@ class World:
             model.end_expired(self.now)
         for queue in model.queues.values():
             queue.used_at = self.now
-            for copy in queue.copies.values():
+            for copy in queue.copies:
                 copy.seen = SURELY
 
     def _fail_to_start(self, disk: MemoryFilesystem, cut: int, random: Random) -> MemoryFilesystem:
@@ -365,7 +358,7 @@ class World:
         for queue in auditor.ask(messages.ListQueues).queues:
             given = self._look_into(auditor, queue.partition)
             told_again = [each.again for each in given]
-            wanted = [each.offset < there[queue.partition] for each in given]
+            wanted = [each.offset < there[each.partition] for each in given]
             require(
                 told_again == wanted,
                 f"what was in {queue.name!r} at the start may have been delivered",
@@ -373,22 +366,36 @@ class World:
             )
         self._settle()
         found = _lists(self, auditor)
+        group = self.room.broker.groups.groups.get(QUEUE_GROUP)
+        settlements = {} if group is None else group.settlements
         for queue in found.queues.values():
             given = self._look_into(auditor, queue.partition)
-            queue.ready_messages = [(each.offset, each.attempts, each.message, each.appended) for each in given]
-            kept = self.room.broker.groups.groups[QUEUE_GROUP].settlements.get(queue.partition)
-            details = [] if kept is None else kept.unfinished.values()
-            queue.returned = sorted((each.offset, each.attempts, each.due) for each in details)
+            queue.ready_messages = [
+                (each.partition, each.offset, each.attempts, each.message, each.appended) for each in given
+            ]
+            kept = [settlements.get(queue.partition + level) for level in range(len(queue.ends))]
+            queue.returned = [
+                (queue.partition + level, *each)
+                for level, one in enumerate(kept)
+                if one is not None
+                for each in sorted((each.offset, each.attempts, each.due) for each in one.unfinished.values())
+            ]
         auditor.leave()
         self._check_health()
         return found
 
     def _look_into(self, auditor: Client, partition: int) -> list[Delivered]:
         """Take all of a queue that can be got, and give it back."""
-        taken = auditor.ask(messages.TakeMessages, partition, 4096, 1 << 30)
-        given = given_of(taken, auditor.data[auditor.answers.index(taken)])
-        if given:
-            auditor.ask(messages.GiveBack, partition, *set_in_bytes([each.offset for each in given]))
+        given = list[Delivered]()
+        while True:
+            taken = auditor.ask(messages.TakeMessages, partition, 4096, 1 << 30)
+            some = given_of(taken, auditor.data[auditor.answers.index(taken)])
+            if not some:
+                break
+            given += some
+        for number in dict.fromkeys(each.partition for each in given):
+            offsets = [each.offset for each in given if each.partition == number]
+            auditor.ask(messages.GiveBack, number, *set_in_bytes(offsets))
         return given
 
     # -- the log -----------------------------------------------------------------------------------
@@ -413,95 +420,10 @@ def _lists(world: World, auditor: Client) -> Observation:
     xids = sorted({xid for model in world.kept for xid in model.outcomes})
     committed = [xid for xid in xids if _is_committed(auditor.ask(messages.AskOutcome, xid=xid_of(xid)))]
     stores = world.room.engine.catalog.stores
-    ends = {each.partition: stores[each.partition].end_offset for each in queues}
+    ends = {number: store.end_offset for number, store in stores.items()}
     next_exchange = world.room.broker.queues._fold.next_exchange
     return Observation.told(queues, exchanges, prepared, committed, ends, next_exchange)
 
 
 def _is_committed(answer: Any) -> bool:
     return isinstance(answer, messages.Outcome) and answer.state is State.COMMITTED
-
-
-def told(asked: Asked, answer: Any, data: bytes) -> None:
-    """Compare an answer with what it must be."""
-    kind, *wanted = asked.wanted or ("nothing",)
-    if kind == "Done" and wanted and getattr(answer, "error", "") in wanted:
-        return
-    require(type(answer).__name__ == kind, f"{asked.wanted} to {asked.text}", answer)
-    match kind:
-        case "Refused":
-            require(answer.error in wanted[0], f"{asked.wanted} to {asked.text}", answer)
-        case "Sent":
-            require([answer.base_offset] == wanted, f"{asked.wanted} to {asked.text}", answer)
-        case "QueueDeclared":
-            require([answer.partition, answer.ready] == wanted, f"{asked.wanted} to {asked.text}", answer)
-        case "Counted":
-            require([answer.messages] == wanted, f"{asked.wanted} to {asked.text}", answer)
-        case "ExchangeDeclared":
-            require([answer.number] == wanted, f"{asked.wanted} to {asked.text}", answer)
-        case "Committed":
-            found = {each.partition: (each.base_offset, each.count) for each in answer.placements}
-            require([found] == wanted, f"{asked.wanted} to {asked.text}", answer)
-        case "Taken":
-            _taken(asked, wanted[0], answer, data)
-
-
-class Delivered(NamedTuple):
-    """A message of an answer, without headers of its own. ``again``: it may have been delivered before. ``appended`` is
-    when it came to its queue, by the wall clock.
-    """
-
-    offset: int
-    message: Message
-    attempts: int
-    again: bool
-    appended: int
-
-
-def _taken(asked: Asked, wanted: Sequence[Given], answer: Any, data: bytes) -> None:
-    given = given_of(answer, data)
-    same = [(each.offset, each.message._replace(headers=()), each.attempts) for each in wanted]
-    require(same == [each[:3] for each in given], f"{wanted} to {asked.text}", given)
-    for want, each in zip(wanted, given, strict=True):
-        may_be = {0: (False,), 1: (False, True), 2: (True,)}[want.seen]
-        require(each.again in may_be, f"{want} is told to have been delivered: {may_be}", answer)
-
-
-def given_of(answer: Any, data: bytes) -> list[Delivered]:
-    """Return the messages of an answer."""
-    found = [each for piece, _ in frame.decode_pieces(data, 0) for each in piece]
-    offsets = [offset for first, count in answer.runs for offset in range(first, first + count)]
-    require([each.offset for each in found] == offsets, "the frames that the answer tells of", answer)
-    again = {o for first, count in answer.redelivered for o in range(first, first + count)}
-    attempts = dict(answer.attempts)
-    require(attempts.keys() | again <= set(offsets), "told of what is given", answer)
-    return [
-        Delivered(
-            each.offset, message_of(each), attempts.get(each.offset, 0), each.offset in again, each.appended
-        )
-        for each in found
-    ]
-
-
-def message_of(each: frame.Message) -> Message:
-    """Return a message as the model has it, without headers of its own."""
-    expiration, deaths = (
-        each.header("txbroker.expiration"),
-        json.loads(each.header("txbroker.deaths") or b"[]"),
-    )
-    died = tuple(Died(queue, cause, count) for queue, cause, count, *_ in deaths)
-    expires = None if expiration is None else int(expiration)
-    return Message(each.value or b"", (each.key or b"").decode(), (), expires, died)
-
-
-def offsets_in_bytes(offsets: Sequence[int], base: int) -> bytes:
-    """Return a set of offsets relative to a base; nothing for none."""
-    found = OffsetSet()
-    for offset in offsets:
-        found.add(offset)
-    return encode_offsets(found, base) if offsets else b""
-
-
-def set_in_bytes(offsets: Sequence[int]) -> tuple[bytes, int]:
-    """Return a set of offsets relative to its lowest, and that."""
-    return offsets_in_bytes(offsets, min(offsets)), min(offsets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.queues.model import message_model, topology_model, transaction_model
@@ -17,7 +19,7 @@ from tests.queues.model.endings_model import (
 )
 from tests.queues.model.message_model import Retry
 from tests.queues.model.queue_model import DONE, ROLLED_BACK, Model, refused
-from tests.queues.model.routing_model import DIRECT, FANOUT, HEADERS, TOPIC, Died, Message, Rule
+from tests.queues.model.routing_model import DIRECT, FANOUT, HEADERS, TOPIC, Died, Exchange, Message, Rule
 
 SELF = -2
 """The address of the default exchange."""
@@ -54,7 +56,7 @@ def taken(model: Model, session: str = "s", most: int = 9, now: int = 0, partiti
 )  # fmt: skip
 def test_a_pattern_fits_words(pattern, key, fits):
     model = model_with("a")
-    exchange = model.topology.declare("t", TOPIC, False)
+    exchange = model.topology.declare(Exchange("t", 0, TOPIC))
     model.topology.rules.append(Rule("t", pattern, "a"))
     assert bool(model.ways(exchange, Message(b"", key))) == fits
 
@@ -71,7 +73,7 @@ def test_a_pattern_fits_words(pattern, key, fits):
 )  # fmt: skip
 def test_arguments_fit_headers(arguments, headers, fits):
     model = model_with("a")
-    exchange = model.topology.declare("h", HEADERS, False)
+    exchange = model.topology.declare(Exchange("h", 0, HEADERS))
     model.topology.rules.append(Rule("h", "", "a", arguments=arguments))
     assert bool(model.ways(exchange, Message(b"", "", headers))) == fits
 
@@ -79,7 +81,7 @@ def test_arguments_fit_headers(arguments, headers, fits):
 def test_exchanges_lead_to_exchanges_each_once_and_in_a_circle():
     model = model_with("a", "b")
     for name in ("e", "f"):
-        model.topology.declare(name, FANOUT, False)
+        model.topology.declare(Exchange(name, 0, FANOUT))
     for rule in (
         Rule("e", "", "f", True),
         Rule("f", "", "e", True),
@@ -100,7 +102,7 @@ def test_messages_are_there_once_they_are_forced_and_a_start_marks_them_as_deliv
     message_model.publish(model, SELF, [Message(b"1", "a")], 0)
     assert taken(model) == []
     after = model.kept()
-    assert [each.seen for each in after.queues["a"].copies.values()] == [2]
+    assert [each.seen for each in after.queues["a"].copies] == [2]
     assert taken(after) == [b"1"]
     model.forced(0)
     assert taken(model) == [b"1"]
@@ -115,7 +117,7 @@ def test_only_who_has_a_message_settles_it_and_to_say_it_again_changes_nothing()
     assert message_model.settle(model, "s", 1, [0], [Retry(1, 0)], 0) == DONE
     assert message_model.settle(model, "t", 1, [0], [Retry(1, 0)], 0) == DONE
     assert message_model.settle(model, "t", 1, [], [Retry(1, 0, dead=True)], 0) == refused("DeliveryLost")
-    assert [copy.attempts for copy in model.queues["a"].copies.values()] == [1]
+    assert [copy.attempts for copy in model.queues["a"].copies] == [1]
     assert taken(model, "t") == [b"2"]
 
 
@@ -127,7 +129,7 @@ def test_a_message_is_returned_as_often_as_the_limit_says_and_is_then_a_dead_let
         assert message_model.settle(model, "s", 1, [], [Retry(0, attempts)], 0) == DONE
         assert len(model.queues["a"].copies) == 1
         model.forced(0)
-    assert model.queues["a"].copies == {}
+    assert model.queues["a"].copies == []
     assert taken(model, partition=2) == [b"1"]
 
 
@@ -144,7 +146,7 @@ def test_what_is_prepared_is_nobodys_and_after_a_rollback_an_attempt_is_counted(
     model.return_some = lambda now: message_model.return_some(model, now)
     model.forced(0)
     assert model.held_by(ROLLED_BACK) == {}
-    assert [copy.attempts for copy in model.queues["a"].copies.values()] == [1]
+    assert [copy.attempts for copy in model.queues["a"].copies] == [1]
     assert taken(model) == [b"1"]
 
 
@@ -155,16 +157,16 @@ def test_a_commit_is_whole_or_refused_and_then_nothing_of_it_is_left():
     runs = [(SELF, [Message(b"2", "b")])]
     lost = transaction_model.commit(model, "t", 1, runs, [(1, 0)], 0)
     assert lost == refused("DeliveryLost")
-    assert model.queues["b"].end == 0
+    assert model.queues["b"].levels[0].end == 0
     assert transaction_model.commit(model, "s", 1, runs, [(1, 0)], 0) == ("Committed", {2: (0, 1)})
     model.forced(0)
-    assert model.queues["a"].copies == {}
+    assert model.queues["a"].copies == []
     assert taken(model, partition=2) == [b"2"]
 
 
 def test_a_direct_exchange_compares_keys():
     model = model_with("a")
-    exchange = model.topology.declare("d", DIRECT, False)
+    exchange = model.topology.declare(Exchange("d", 0, DIRECT))
     model.topology.rules.append(Rule("d", "k", "a"))
     assert model.ways(exchange, Message(b"", "k")) == (1,)
     assert model.ways(exchange, Message(b"", "l")) == ()
@@ -172,7 +174,7 @@ def test_a_direct_exchange_compares_keys():
 
 def told(model: Model, queue: str) -> list[tuple[bytes, int | None, tuple[Died, ...]]]:
     """The messages of a queue that are not finished: value, expiration and deaths."""
-    copies = [copy.message for _, copy in sorted(model.queues[queue].copies.items())]
+    copies = [copy.message for copy in model.queues[queue].copies]
     return [(each.value, each.expiration, each.deaths) for each in copies]
 
 
@@ -184,19 +186,17 @@ def test_a_message_expires_by_the_shorter_of_two_times_and_at_the_head_alone():
     assert len(model.queues["a"].copies) == 3
     assert taken(model, most=2, now=SECOND) == [b"1"], "what has expired is given to nobody, and ends"
     model.forced(3 * SECOND)
-    assert [copy.holder for copy in model.queues["a"].copies.values()] == ["s"], (
-        "what a session has does not end"
-    )
+    assert [copy.holder for copy in model.queues["a"].copies] == ["s"], "what a session has does not end"
     message_model.give_back(model, "s", 1, [0], False, 3 * SECOND)
     model.forced(3 * SECOND)
-    assert model.queues["a"].copies == {}
+    assert model.queues["a"].copies == []
 
 
 def test_a_take_gets_the_next_ones_if_all_have_expired_and_who_waits_waits_on():
     model = model_with("a")
     message_model.publish(model, SELF, [Message(b"1", "a", (), 0), Message(b"2", "a")], 0)
     for queue in model.queues.values():
-        for copy in queue.copies.values():
+        for copy in queue.copies:
             copy.shown = True
     assert taken(model, most=1) == [b"2"]
     ticket = message_model.take(model, "s", 1, 1, SECOND, 0)
@@ -214,7 +214,7 @@ def test_time_passes_while_the_broker_is_stopped():
     after = model.kept()
     after.wall_offset = 3 * SECOND
     after.forced(0)
-    assert after.queues["a"].copies == {}
+    assert after.queues["a"].copies == []
 
 
 def test_the_oldest_that_can_be_got_end_and_what_sessions_have_does_not_count():
@@ -300,7 +300,7 @@ def test_a_dead_letter_waits_for_room_and_what_follows_is_in_the_order_of_the_lo
     second = Message(b"2", "d", deaths=(Died("a", TOO_MANY, 1),))
     model.forced(0, lambda partition, offset: second)
     assert [each[0] for each in told(model, "d")] == [b"2"]
-    assert [copy.dead for copy in model.queues["a"].copies.values()] == [True]
+    assert [copy.dead for copy in model.queues["a"].copies] == [True]
     taken(model, partition=2)
     model.forced(0)
     assert [each[0] for each in told(model, "d")] == [b"2", b"1"]
@@ -308,10 +308,10 @@ def test_a_dead_letter_waits_for_room_and_what_follows_is_in_the_order_of_the_lo
 
 def test_an_alternate_exchange_gets_what_has_no_way_and_nothing_else():
     model = model_with("a", "b")
-    model.topology.declare("e", DIRECT, False, alternate="f")
-    model.topology.declare("f", FANOUT, False, alternate="e")
-    model.topology.declare("g", DIRECT, False, alternate="")
-    model.topology.declare("h", DIRECT, False, alternate="gone")
+    model.topology.declare(Exchange("e", 0, DIRECT, alternate="f"))
+    model.topology.declare(Exchange("f", 0, FANOUT, alternate="e"))
+    model.topology.declare(Exchange("g", 0, DIRECT, alternate=""))
+    model.topology.declare(Exchange("h", 0, DIRECT, alternate="gone"))
     for rule in (Rule("e", "k", "a"), Rule("f", "", "b")):
         assert topology_model.bind(model, rule) == DONE
     ways = [
@@ -324,7 +324,7 @@ def test_an_alternate_exchange_gets_what_has_no_way_and_nothing_else():
 def test_exchanges_go_with_their_last_binding_one_after_another():
     model = model_with("a", "b")
     for name in ("e", "f", "g"):
-        model.topology.declare(name, FANOUT, False, auto_delete=True)
+        model.topology.declare(Exchange(name, 0, FANOUT, auto_delete=True))
     for rule in (Rule("e", "", "f", True), Rule("f", "", "a"), Rule("g", "", "a"), Rule("g", "", "b")):
         assert topology_model.bind(model, rule) == DONE
     topology_model.delete_queue(model, "a", 1)
@@ -344,3 +344,87 @@ def test_a_queue_is_used_by_who_declares_takes_waits_and_has_messages():
     publish(model, b"1")
     message_model.note_use(model, 20)
     assert queue.used_at == 20, "a session has its message"
+
+
+def test_messages_of_a_higher_priority_are_first_and_the_lowest_go_first():
+    model = model_with("a", "b", a=QueueRules(most=3, max_priority=2))
+    assert model.queues["b"].partition == 4
+    several = [Message(b"%d" % each, "a", priority=each) for each in (0, 1, 9, 1)]
+    message_model.publish(model, SELF, several, 0)
+    model.forced(0)
+    assert [each[0] for each in told(model, "a")] == [b"1", b"1", b"9"]
+    assert taken(model) == [b"9"], "an answer has messages of one priority"
+    assert taken(model) == [b"1", b"1"]
+    assert message_model.settle(model, "s", 3, [0], [], 0) == DONE
+    assert message_model.settle(model, "s", 1, [0], [], 0) == DONE, "it is finished already"
+    assert message_model.take(model, "s", 3, 1, 0, 0) == refused("UnknownQueue"), "a priority is no queue"
+
+
+def test_each_priority_expires_at_its_own_head():
+    model = model_with("a", a=QueueRules(max_priority=1))
+    several = [Message(b"1", "a"), Message(b"2", "a", expiration=0), Message(b"3", "a", (), 0, (), 1)]
+    message_model.publish(model, SELF, several, 0)
+    model.forced(0)
+    assert [each[0] for each in told(model, "a")] == [b"1", b"2"]
+
+
+def test_a_session_loses_what_it_has_not_acknowledged_in_time_and_a_transaction_does_not():
+    model = model_with("a", a=QueueRules(timeout=2 * SECOND))
+    publish(model, b"1", b"2", b"3")
+    assert taken(model, most=2) == [b"1", b"2"]
+    assert taken(model, now=SECOND) == [b"3"]
+    assert transaction_model.prepare(model, "s", 1, "x", [], [(1, 0)], SECOND) == DONE
+    assert transaction_model.add_acknowledged(model, "s", 2, [(1, 1)]) is None
+    message_model.time_passes(model, 2 * SECOND)
+    assert [(each.holder, each.held, each.attempts) for each in model.queues["a"].copies] == [
+        ("", "x", 0), ("", "", 1), ("s", "", 0),
+    ]  # fmt: skip
+    assert transaction_model.commit(model, "s", 2, [], [], 2 * SECOND) == refused("DeliveryLost")
+    assert taken(model, "t", now=2 * SECOND) == [b"2"]
+    message_model.time_passes(model, 3 * SECOND)
+    assert [each.holder for each in model.queues["a"].copies] == ["", "t", ""], "its time began anew"
+
+
+def delayed(model: Model, name: str = "w", **how: Any) -> int:
+    """Have a delayed exchange; return its address."""
+    kind, number = topology_model.declare_exchange(model, Exchange(name, 0, FANOUT, delayed=True, **how))
+    assert kind == "ExchangeDeclared"
+    return -2 * int(number) - 1
+
+
+def test_what_waits_at_an_exchange_finds_its_queues_when_it_is_due():
+    model = model_with("a", a=QueueRules(most=0, overflow=REJECT_PUBLISH))
+    address = delayed(model)
+    assert message_model.publish(model, address, [Message(b"1", "k", delay=1000)], 0) == ("Sent", 0)
+    assert topology_model.bind(model, Rule("w", "", "a")) == DONE
+    after = model.kept()
+    for each in (model, after):
+        each.forced(SECOND - 1)
+        assert each.queues["a"].copies == []
+        each.forced(SECOND)
+        assert [(copy.message.value, copy.message.delay) for copy in each.queues["a"].copies] == [
+            (b"1", -1000)
+        ]
+        assert each.rooms[7].messages == []
+
+
+def test_what_has_waited_waits_nowhere_again_and_what_says_nothing_does_not():
+    model = model_with("a")
+    address = delayed(model)
+    assert topology_model.bind(model, Rule("w", "", "a")) == DONE
+    for delay in (None, 0, -5):
+        assert message_model.publish(model, address, [Message(b"1", "k", delay=delay)], 0)[0] == "Sent"
+    assert len(model.queues["a"].copies) == 3
+
+
+def test_with_an_exchange_goes_what_waits_at_it_but_for_a_transaction_it_stays():
+    model = model_with()
+    address, waits = delayed(model), Message(b"1", "k", delay=1000)
+    assert message_model.publish(model, address, [waits], 0)[0] == "Sent"
+    assert transaction_model.prepare(model, "s", 1, "x", [(address, [waits])], [], 0) == DONE
+    assert topology_model.delete_exchange(model, "w", 7) == refused("QueueInUse")
+    assert transaction_model.decide(model, "x", True, 0) == ("Committed", {1: (1, 1)})
+    assert len(model.rooms[7].messages) == 2
+    assert topology_model.delete_exchange(model, "w", 7) == DONE
+    model.forced(SECOND)
+    assert model.rooms[7].messages == []

@@ -16,7 +16,9 @@ DROP_HEAD, REJECT_PUBLISH = range(2)
 
 
 class QueueRules(NamedTuple):
-    """How a queue was declared. Times are in µs; None is for no such rule."""
+    """How a queue was declared. Times are in µs; None is for no such rule. ``timeout`` is how long a session may have a
+    message without acknowledging it.
+    """
 
     limit: int | None = None
     dead_exchange: str | None = None
@@ -26,6 +28,8 @@ class QueueRules(NamedTuple):
     overflow: int = DROP_HEAD
     expires: int | None = None
     most_bytes: int | None = None
+    max_priority: int = 0
+    timeout: int | None = None
 
     def in_micros(self) -> QueueRules:
         """Return them with times that were in seconds."""

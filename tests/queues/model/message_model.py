@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.queues.model.contents_model import Copy, Level
 from tests.queues.model.endings_model import LIMIT, REJECTED
-from tests.queues.model.queue_model import (
-    DONE,
-    Answer,
-    Copy,
-    Model,
-    Place,
-    Queue,
-    Sent,
-    Ticket,
-    refused,
-)
+from tests.queues.model.queue_model import DONE, Answer, Model, Place, Queue, Sent, Ticket, refused
 from tests.queues.model.routing_model import Message
 
 DONE_OR_PENDING: Answer = ("Done", "OffsetPending")
@@ -59,12 +50,10 @@ def routed(
     for message, partitions in sent:
         for partition in partitions:
             added.setdefault(partition, []).append(message)
-    if any(
-        not each.has_room(added[each.partition], now)
-        for each in model.queues.values()
-        if each.partition in added
-    ):
-        return refused("QueueFull")
+    for queue in model.queues.values():
+        more = [message for level in queue.levels for message in added.get(level.partition, ())]
+        if more and not queue.has_room(more, now):
+            return refused("QueueFull")
     return sent
 
 
@@ -113,7 +102,9 @@ def take(model: Model, session: str, partition: int, most: int, wait: int, now: 
     if not wait and model.is_forced():
         model.serve(now, [queue])
         cancel(model, ticket)
-    elif not wait:
+        assert ticket.answer is not None
+        return ticket.answer
+    if not wait:
         model.until_forced.append((session, lambda _: cancel(model, ticket)))
     return ticket
 
@@ -129,15 +120,22 @@ def cancel(model: Model, ticket: Ticket) -> None:
 def note_use(model: Model, now: int) -> None:
     """Time has passed since the last request: queues were used meanwhile of which sessions have or await messages."""
     for queue in model.queues.values():
-        if any(copy.holder for copy in queue.copies.values()):
+        late = [offset for level in queue.levels for some in level.late(now).values() for offset in some]
+        if sum(bool(copy.holder) for copy in queue.copies) > len(late):
             queue.used_at = now
         for ticket in model.waiting.get(queue.partition, ()):
             queue.used_at = max(queue.used_at, min(ticket.deadline, now))
 
 
 def time_passes(model: Model, now: int) -> None:
-    """What is due by now is delivered to those that wait; then those whose time is up wait no longer."""
+    """What is due by now is delivered to those that wait, and then what sessions have had for too long; then those wait
+    no longer whose time is up.
+    """
     model.serve(now)
+    for level in sorted(model.levels, key=lambda each: each.partition):
+        for session, offsets in level.late(now).items():
+            model.note("deliveries that were late")
+            _count(model, level, session, offsets, now)
     for line in model.waiting.values():
         for ticket in [each for each in line if each.deadline <= now]:
             cancel(model, ticket)
@@ -150,98 +148,98 @@ def settle(
     model: Model, session: str, partition: int, done: Sequence[int], retried: Sequence[Retry], now: int
 ) -> Answer:
     """Acknowledge messages, and return others."""
-    queue = model.queue_at(partition)
-    if queue is None:
+    level = model.level_at(partition)
+    if level is None:
         return refused("InvalidSetting")
     for offset in done:
-        if not _is_finished(queue, offset) and not _has(queue, session, offset):
+        if not _is_finished(level, offset) and not _has(level, session, offset):
             return refused("DeliveryLost")
     for retry in retried:
-        if not _is_repetition(queue, retry) and not _has(queue, session, retry.offset):
+        if not _is_repetition(level, retry) and not _has(level, session, retry.offset):
             return refused("DeliveryLost")
     for retry in retried:
-        if (answer := _refusal(queue, retry)) is not None:
+        if (answer := _refusal(level, retry)) is not None:
             return answer
-    again = [queue.copies[retry.offset] for retry in retried if retry.offset in queue.copies]
+    again = [level.copies[retry.offset] for retry in retried if retry.offset in level.copies]
     if any(copy.held and not copy.releasing for copy in again):
         return refused("OffsetPending")  # it was returned, and taken since, into a transaction
     said = [*done, *(retry.offset for retry in retried)]
-    says_nothing = all(_is_finished(queue, offset) for offset in said)
+    says_nothing = all(_is_finished(level, offset) for offset in said)
     for offset in done:
         model.finish((partition, offset))
     for retry in retried:
-        if (copy := queue.copies.get(retry.offset)) is not None:
-            _return(model, queue, copy, retry, session, now)
+        if (copy := level.copies.get(retry.offset)) is not None:
+            _return(model, level, copy, retry, session, now)
     model.record()
-    model.serve(now, [queue])
-    return DONE_OR_PENDING if says_nothing and any(copy.held for copy in queue.copies.values()) else DONE
+    model.serve(now, [level.queue])
+    return DONE_OR_PENDING if says_nothing and any(copy.held for copy in level.copies.values()) else DONE
 
 
-def _refusal(queue: Queue, retry: Retry) -> Answer | None:
+def _refusal(level: Level, retry: Retry) -> Answer | None:
     """Whether a message cannot be returned so."""
     if not 0 <= retry.after <= 366 * 24 * 3600 * 1_000_000:
         return refused("InvalidSetting")
-    is_last = queue.rules.limit is not None and retry.attempts + 1 > queue.rules.limit
-    if _is_finished(queue, retry.offset) and not (retry.dead or is_last):
+    is_last = level.queue.rules.limit is not None and retry.attempts + 1 > level.queue.rules.limit
+    if _is_finished(level, retry.offset) and not (retry.dead or is_last):
         return refused("AlreadyFinished", "OffsetOutOfRange")
     return None
 
 
-def _is_finished(queue: Queue, offset: int) -> bool:
-    return offset < queue.end and offset not in queue.copies
+def _is_finished(level: Level, offset: int) -> bool:
+    return offset < level.end and offset not in level.copies
 
 
-def _has(queue: Queue, session: str, offset: int) -> bool:
-    return offset in queue.copies and queue.copies[offset].holder == session
+def _has(level: Level, session: str, offset: int) -> bool:
+    return offset in level.copies and level.copies[offset].holder == session
 
 
-def _is_repetition(queue: Queue, retry: Retry) -> bool:
-    copy = queue.copies.get(retry.offset)
+def _is_repetition(level: Level, retry: Retry) -> bool:
+    copy = level.copies.get(retry.offset)
     if copy is None:
-        return retry.offset < queue.end
+        return retry.offset < level.end
     return copy.attempts > retry.attempts and (copy.dead or not retry.dead)
 
 
-def _return(model: Model, queue: Queue, copy: Copy, retry: Retry, session: str, now: int) -> None:
+def _return(model: Model, level: Level, copy: Copy, retry: Retry, session: str, now: int) -> None:
     is_counted, is_dead = copy.attempts > retry.attempts, retry.dead
     if copy.dead:
         return
     if not is_counted:
         copy.attempts += 1
         copy.due = now + retry.after
-        is_dead = is_dead or (queue.rules.limit is not None and copy.attempts > queue.rules.limit)
+        is_dead = is_dead or (level.queue.rules.limit is not None and copy.attempts > level.queue.rules.limit)
     if copy.holder == session:
         copy.holder = ""
-    if is_dead and queue.rules.dead_exchange is None and not is_counted:
-        del queue.copies[retry.offset]
+    if is_dead and level.queue.rules.dead_exchange is None and not is_counted:
+        del level.copies[retry.offset]
     elif is_dead:
         copy.dead, copy.causes = True, (REJECTED if retry.dead else LIMIT,)
-        model.letters.append((queue.partition, retry.offset))
+        model.letters.append((level.partition, retry.offset))
 
 
 def give_back(
     model: Model, session: str, partition: int, offsets: Sequence[int], counted: bool, now: int
 ) -> None:
     """Give back what the session has of these, with an attempt counted or not."""
-    queue = model.queue_at(partition)
-    if queue is None:
+    level = model.level_at(partition)
+    if level is None:
         return
-    had = [offset for offset in sorted(set(offsets)) if _has(queue, session, offset)]
+    had = [offset for offset in sorted(set(offsets)) if _has(level, session, offset)]
     if counted:
-        _count(model, queue, session, had, now)
+        _count(model, level, session, had, now)
         return
     for offset in had:
-        queue.copies[offset].holder = ""
-    model.serve(now, [queue])
+        level.copies[offset].holder = ""
+    model.serve(now, [level.queue])
 
 
-def _count(model: Model, queue: Queue, session: str, offsets: Sequence[int], now: int) -> None:
+def _count(model: Model, level: Level, session: str, offsets: Sequence[int], now: int) -> None:
     if offsets:
         for offset in offsets:
-            copy = queue.copies[offset]
-            _return(model, queue, copy, Retry(offset, copy.attempts), session, now)
+            copy = level.copies[offset]
+            _return(model, level, copy, Retry(offset, copy.attempts), session, now)
         model.record()
-    model.serve(now, [queue])
+    model.serve(now, [level.queue])
 
 
 def purge(model: Model, session: str, name: str, now: int) -> Answer | Ticket:
@@ -249,25 +247,29 @@ def purge(model: Model, session: str, name: str, now: int) -> Answer | Ticket:
     queue = model.queues.get(name)
     if queue is None:
         return refused("UnknownQueue")
+    ends = {level.partition: level.end for level in queue.levels}
     if model.is_forced():
-        return _purge_forced(model, queue, queue.end, now)
-    ticket, until = Ticket(session, queue.partition, 0, now), queue.end
+        return _purge_forced(model, queue, ends, now)
+    ticket = Ticket(session, queue.partition, 0, now)
 
     def answer(now: int) -> None:
-        ticket.answer, ticket.records = _purge_forced(model, queue, until, now), model.records
+        ticket.answer, ticket.records = _purge_forced(model, queue, ends, now), model.records
 
     model.until_forced.append((session, answer))
     return ticket
 
 
-def _purge_forced(model: Model, queue: Queue, until: int, now: int) -> Answer:
-    ready = [offset for offset in queue.ready(now) if offset < until]
+def _purge_forced(model: Model, queue: Queue, ends: dict[int, int], now: int) -> Answer:
+    """Finish what can be delivered below these ends of its partitions."""
     if model.queue_at(queue.partition) is None:
         return ("Counted", 0)
-    for offset in ready:
-        del queue.copies[offset]
-        model.record()
-    return ("Counted", len(ready))
+    count = 0
+    for level in reversed(queue.levels):
+        for offset in [each for each in level.ready(now) if each < ends[level.partition]]:
+            del level.copies[offset]
+            model.record()
+            count += 1
+    return ("Counted", count)
 
 
 # -- sessions that end ----------------------------------------------------------------------------
@@ -292,9 +294,9 @@ def return_some(model: Model, now: int) -> None:
     while model.ended:
         session = model.ended[0]
         for partition, offsets in model.held_by(session).items():
-            queue = model.queue_at(partition)
-            assert queue is not None
-            _count(model, queue, session, offsets, now)
+            level = model.level_at(partition)
+            assert level is not None
+            _count(model, level, session, offsets, now)
             return
         model.ended.pop(0)
 

@@ -9,23 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.queues.model.endings_model import (
-    DROP_HEAD,
-    EXPIRED,
-    REJECT_PUBLISH,
-    TOO_MANY,
-    QueueRules,
-    died,
-    goes_round,
-    goes_through,
-    has_expired,
-)
-from tests.queues.model.routing_model import Exchange, Message, Topology
+from tests.queues.model.contents_model import PERHAPS, SURELY, Copy, Level, Queue, WaitingRoom
+from tests.queues.model.endings_model import EXPIRED, TOO_MANY, died, goes_round, goes_through
+from tests.queues.model.routing_model import Exchange, Message, Topology, waiting_name
 
 ROLLED_BACK = "what was rolled back"
 """Who has what a prepared transaction held that was rolled back, until an attempt is counted for it."""
-NEVER, PERHAPS, SURELY = range(3)
-"""Whether a message has been delivered before."""
 
 Answer = tuple[Any, ...]
 """What a request must be answered: a kind of answer, and what it says."""
@@ -35,90 +24,6 @@ DONE: Answer = ("Done",)
 def refused(*errors: str) -> Answer:
     """Return the answer that refuses a request with one of these errors."""
     return ("Refused", tuple(sorted(errors)))
-
-
-class Copy:
-    """A message in a queue. ``holder`` is the session that it is delivered to, ``held`` the xid of the prepared
-    transaction that acknowledges it. ``shown``: it is forced. ``releasing``: the rollback of that transaction is not.
-    ``appended`` is when it came, by the wall clock. One that is dead has one cause, or several if nobody can tell.
-    """
-
-    __slots__ = (
-        "appended", "attempts", "causes", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown",
-    )  # fmt: skip
-
-    def __init__(self, message: Message, appended: int = 0, shown: bool = False, seen: int = NEVER) -> None:
-        self.message, self.appended, self.shown, self.seen = message, appended, shown, seen
-        self.attempts = self.due = 0
-        self.dead = self.releasing = False
-        self.held = self.holder = ""
-        self.causes: tuple[str, ...] = ()
-
-    def kept(self) -> Copy:
-        """Return what a start makes of it."""
-        kept = Copy(self.message, self.appended, True, SURELY)
-        kept.attempts, kept.due, kept.dead, kept.causes = self.attempts, self.due, self.dead, self.causes
-        kept.held = "" if self.releasing else self.held
-        return kept
-
-    def is_ready(self, now: int) -> bool:
-        """Whether it may be delivered."""
-        return self.shown and not (self.holder or self.held or self.dead) and self.due <= now
-
-
-class Queue:
-    """A queue; ``copies`` are those that are not finished, by their offsets. ``used_at`` is when it was declared, or
-    its messages taken or waited for, last.
-    """
-
-    def __init__(self, name: str, partition: int, rules: QueueRules) -> None:
-        self.name, self.partition, self.rules = name, partition, rules
-        self.end = self.used_at = 0
-        self.copies: dict[int, Copy] = {}
-
-    def kept(self) -> Queue:
-        """Return what a start finds."""
-        kept = Queue(self.name, self.partition, self.rules)
-        kept.end = self.end
-        kept.copies = {offset: copy.kept() for offset, copy in self.copies.items()}
-        return kept
-
-    def count_free(self) -> int:
-        """Return how many messages could be got if none were due later."""
-        return sum(each.shown and not (each.holder or each.held) for each in self.copies.values())
-
-    def put(self, message: Message, wall: int) -> int:
-        """Append a message; return its offset."""
-        offset, self.end = self.end, self.end + 1
-        self.copies[offset] = Copy(message, wall)
-        return offset
-
-    def has_expired(self, offset: int, wall: int) -> bool:
-        """Whether a message has."""
-        copy = self.copies[offset]
-        return has_expired(copy.message, copy.appended, self.rules, wall)
-
-    def has_too_much(self, now: int) -> bool:
-        """Whether more can be got than the queue has when its oldest are dropped."""
-        ready = [self.copies[each].message for each in self.ready(now)]
-        return self.rules.overflow == DROP_HEAD and not self._may_have(ready)
-
-    def has_room(self, more: Sequence[Message], now: int) -> bool:
-        """Whether it takes these messages, too: what cannot be got, or not any more, is not counted."""
-        if self.rules.overflow != REJECT_PUBLISH:
-            return True
-        ready = [self.copies[each].message for each in self.ready(now)]
-        unseen = [each.message for each in self.copies.values() if not each.shown]
-        return self._may_have([*ready, *unseen, *more])
-
-    def _may_have(self, messages: Sequence[Message]) -> bool:
-        most, most_bytes = self.rules.most, self.rules.most_bytes
-        size = sum(len(each.value) for each in messages)
-        return (most is None or len(messages) <= most) and (most_bytes is None or size <= most_bytes)
-
-    def ready(self, now: int) -> list[int]:
-        """Return the offsets of what may be delivered, in the order in which it is."""
-        return [offset for offset, copy in sorted(self.copies.items()) if copy.is_ready(now)]
 
 
 Sent = tuple[Message, tuple[int, ...]]
@@ -153,6 +58,7 @@ class Ticket:
 class Given(NamedTuple):
     """A message as it is delivered. ``seen`` is whether it was delivered before."""
 
+    partition: int
     offset: int
     value: bytes
     key: str
@@ -175,6 +81,8 @@ class Model:
         self.taken: dict[int, int] = {}
         """How many messages each exchange has taken, by its number."""
         self.queues: dict[str, Queue] = {}
+        self.rooms: dict[int, WaitingRoom] = {}
+        """What waits at delayed exchanges, by their numbers; also of such that are no more."""
         self.next_partition = 1
         self.wall_offset = 0
         self.prepared: dict[str, Begun] = {}
@@ -206,6 +114,7 @@ class Model:
         kept = Model()
         kept.topology, kept.taken = self.topology.copy(), dict(self.taken)
         kept.queues = {name: queue.kept() for name, queue in self.queues.items()}
+        kept.rooms = {number: room.kept() for number, room in self.rooms.items()}
         kept.next_partition = self.next_partition
         kept.prepared, kept.outcomes = dict(self.prepared), dict(self.outcomes)
         kept.producers = {
@@ -222,44 +131,65 @@ class Model:
     # -- what is where -----------------------------------------------------------------------------
 
     def queue_at(self, partition: int) -> Queue | None:
-        """Return the queue with that partition."""
+        """Return the queue that requests name by that partition, its first."""
         return next((each for each in self.queues.values() if each.partition == partition), None)
+
+    @property
+    def levels(self) -> list[Level]:
+        """All priorities of all queues."""
+        return [level for queue in self.queues.values() for level in queue.levels]
+
+    def level_at(self, partition: int) -> Level | None:
+        """Return the priority of a queue with that partition."""
+        return next((each for each in self.levels if each.partition == partition), None)
 
     def copy_at(self, place: Place) -> Copy | None:
         """Return what is not finished there."""
-        queue = self.queue_at(place[0])
-        return None if queue is None else queue.copies.get(place[1])
+        level = self.level_at(place[0])
+        return None if level is None else level.copies.get(place[1])
 
     def finish(self, place: Place) -> None:
         """Finish a message."""
-        queue = self.queue_at(place[0])
-        if queue is not None:
-            queue.copies.pop(place[1], None)
+        level = self.level_at(place[0])
+        if level is not None:
+            level.copies.pop(place[1], None)
 
     def held_by(self, session: str) -> dict[int, list[int]]:
         """Return the offsets of what a session has, by partition."""
         found: dict[int, list[int]] = {}
-        for queue in sorted(self.queues.values(), key=lambda each: each.partition):
-            offsets = [offset for offset, copy in sorted(queue.copies.items()) if copy.holder == session]
+        for level in sorted(self.levels, key=lambda each: each.partition):
+            offsets = [offset for offset, copy in sorted(level.copies.items()) if copy.holder == session]
             if offsets:
-                found[queue.partition] = offsets
+                found[level.partition] = offsets
         return found
 
     def ways(self, exchange: Exchange, message: Message) -> tuple[int, ...]:
-        """Return the partitions of the queues that a message goes to."""
+        """Return the partitions that a message goes to."""
         names = self.topology.route(exchange, message, self.queues)
-        return tuple(sorted(self.queues[name].partition for name in names))
+        waits = [
+            self.rooms[each.number].partition
+            for each in self.topology.exchanges.values()
+            if waiting_name(each) in names
+        ]
+        queues = [self.queues[name].level_of(message).partition for name in names & self.queues.keys()]
+        return tuple(sorted([*queues, *waits]))
+
+    def takers(self, partitions: Iterable[int]) -> list[Level | WaitingRoom]:
+        """Return what takes messages there."""
+        return [each for each in (*self.levels, *self.rooms.values()) if each.partition in partitions]
 
     def place(self, messages: Iterable[Sent], now: int) -> dict[int, tuple[int, int]]:
         """Append messages to their queues; return where: by partition the first offset, and how many."""
         found: dict[int, tuple[int, int]] = {}
         for message, partitions in messages:
-            for partition in partitions:
-                queue = self.queue_at(partition)
-                assert queue is not None, "a queue that a transaction has messages for is not deleted"
-                offset = queue.put(message, now + self.wall_offset)
-                first, count = found.get(partition, (offset, 0))
-                found[partition] = first, count + 1
+            takers = self.takers(partitions)
+            assert len(takers) == len(partitions), (
+                "a queue that a transaction has messages for is not deleted"
+            )
+            for each in takers:
+                offset = each.put(message, now + self.wall_offset)
+                first, count = found.get(each.partition, (offset, 0))
+                found[each.partition] = first, count + 1
         return found
 
     # -- deliveries --------------------------------------------------------------------------------
@@ -270,21 +200,23 @@ class Model:
         """
         given: list[Given] = []
         some = most if share is None else min(share, most)
-        while not given and (ready := queue.ready(now)[:some]):
-            for offset in ready:
+        while not given and (level := queue.first_level(now)) is not None:
+            for offset in level.ready(now)[:some]:
                 if len(given) == most:
                     break
-                copy = queue.copies[offset]
-                if queue.has_expired(offset, now + self.wall_offset):
-                    self.end(queue, offset, EXPIRED, now)
+                copy = level.copies[offset]
+                if level.has_expired(offset, now + self.wall_offset):
+                    self.end(level, offset, EXPIRED, now)
                     continue
                 message = copy.message
-                given.append(Given(offset, message.value, message.key, copy.attempts, copy.seen, message))
-                copy.holder, copy.seen = session, SURELY
-            some = queue.end
-            if not given:
-                for offset in queue.ready(now):
-                    queue.copies[offset].seen = max(queue.copies[offset].seen, PERHAPS)
+                told = message.value, message.key, copy.attempts, copy.seen, message
+                given.append(Given(level.partition, offset, *told))
+                copy.holder, copy.seen, copy.taken_at = session, SURELY, now
+            some = level.end
+            if not given and (following := queue.first_level(now)) is not None:
+                for offset in following.ready(now):
+                    copy = following.copies[offset]
+                    copy.seen = max(copy.seen, PERHAPS)
         return given
 
     def serve(self, now: int, queues: Sequence[Queue] | None = None) -> None:
@@ -301,46 +233,54 @@ class Model:
 
     # -- what ends by itself ---------------------------------------------------------------------------
 
-    def end(self, queue: Queue, offset: int, cause: str, now: int) -> None:
+    def end(self, level: Level, offset: int, cause: str, now: int) -> None:
         """End a message: it is a dead letter, if the queue has somewhere to send it to."""
-        copy = queue.copies[offset]
+        copy, rules = level.copies[offset], level.queue.rules
         self.note(f"messages {cause}")
-        is_bounded = queue.rules.most is not None or queue.rules.most_bytes is not None
-        may_be_both = is_bounded and queue.has_expired(offset, now + self.wall_offset)
-        if queue.rules.dead_exchange is None:
-            self.finish((queue.partition, offset))
+        is_bounded = rules.most is not None or rules.most_bytes is not None
+        may_be_both = is_bounded and level.has_expired(offset, now + self.wall_offset)
+        if rules.dead_exchange is None:
+            self.finish((level.partition, offset))
         else:
             copy.dead, copy.causes = True, (EXPIRED, TOO_MANY) if may_be_both else (cause,)
-            self.letters.append((queue.partition, offset))
+            self.letters.append((level.partition, offset))
         self.record()
 
-    def has_to_end(self, now: int) -> list[tuple[Queue, int, str]]:
-        """Return the first message of each queue whose first one has to end, and why."""
+    def has_to_end(self, now: int) -> list[tuple[Level, int, str]]:
+        """Return the first message of each priority whose first one has to end, and why."""
         found = []
-        for queue in self.queues.values():
-            first = next(iter(queue.ready(now)), None)
-            if first is not None and queue.has_too_much(now):
-                found.append((queue, first, TOO_MANY))
-            elif first is not None and queue.has_expired(first, now + self.wall_offset):
-                found.append((queue, first, EXPIRED))
+        for level in self.levels:
+            first, queue = next(iter(level.ready(now)), None), level.queue
+            if first is not None and level is queue.last_level(now) and queue.has_too_much(now):
+                found.append((level, first, TOO_MANY))
+            elif first is not None and level.has_expired(first, now + self.wall_offset):
+                found.append((level, first, EXPIRED))
         return found
 
     def end_expired(self, now: int) -> None:
         """End all that have expired and can be got, wherever they are."""
-        for queue in self.queues.values():
-            for offset in queue.ready(now):
-                if queue.has_expired(offset, now + self.wall_offset):
-                    self.end(queue, offset, EXPIRED, now)
+        for level in self.levels:
+            for offset in level.ready(now):
+                if level.has_expired(offset, now + self.wall_offset):
+                    self.end(level, offset, EXPIRED, now)
+
+    def has_something_due(self, now: int) -> bool:
+        """Whether sessions have had messages for too long, or what waits at exchanges is due."""
+        rooms = self.rooms.values()
+        return any(each.late(now) for each in self.levels) or any(
+            each.due(now + self.wall_offset) for each in rooms
+        )
 
     # -- what follows from the force -----------------------------------------------------------------
 
     def forced(self, now: int, log: Log | None = None) -> None:
         """All that was accepted is forced: it is shown, what was rolled back is returned, what has to end ends, dead
-        letters are moved: in the order in which the logs have them, if there are any.
+        letters are moved, and what has waited at exchanges goes on. These two in the order in which the logs have them,
+        if there are any.
         """
         while True:
-            for queue in self.queues.values():
-                for copy in queue.copies.values():
+            for level in self.levels:
+                for copy in level.copies.values():
                     copy.shown = True
             self.serve(now)
             released, self.released = self.released, []
@@ -353,7 +293,7 @@ class Model:
             for each in ending:
                 self.end(*each, now)
             has_moved = False
-            while self._move_next(now, log):
+            while self._move_next(now, log) or self._publish_next(now, log):
                 has_moved = True
             if not (released or ending or has_moved or self.ended):
                 return
@@ -361,14 +301,21 @@ class Model:
                 self.return_some(now)
 
     def _release(self, partition: int, now: int) -> None:
-        queue = self.queue_at(partition)
-        for copy in queue.copies.values() if queue is not None else ():
+        level = self.level_at(partition)
+        for copy in level.copies.values() if level is not None else ():
             if copy.releasing:
                 copy.held, copy.releasing, copy.holder = "", False, ROLLED_BACK
+                copy.taken_at = now
         if self.held_by(ROLLED_BACK) and ROLLED_BACK not in self.ended:
             self.ended.append(ROLLED_BACK)
             if len(self.ended) == 1:
                 self.return_some(now)
+
+    def _is_next(self, message: Message, partitions: Sequence[int], log: Log | None) -> bool:
+        """Whether the logs have that message next."""
+        return log is None or all(
+            message._replace(headers=()) == log(each.partition, each.end) for each in self.takers(partitions)
+        )
 
     def _move_next(self, now: int, log: Log | None) -> bool:
         """Move a dead letter; return whether there was one that could be.
@@ -376,17 +323,38 @@ class Model:
         One waits while a queue has no room for it.
         """
         for place in self.letters:
-            queue, copy = self.queue_at(place[0]), self.copy_at(place)
-            if queue is None or copy is None:
+            level, copy = self.level_at(place[0]), self.copy_at(place)
+            if level is None or copy is None:
                 self.letters.remove(place)  # the queue was deleted
                 return True
-            for message, partitions in self.letters_of(queue, copy):
-                to = [each for each in self.queues.values() if each.partition in partitions]
-                is_next = log is None or all(_is(message, log(each.partition, each.end)) for each in to)
-                if is_next and all(each.has_room([message], now) for each in to):
-                    self._note_letter(queue, message, partitions)
+            for message, partitions in self.letters_of(level.queue, copy):
+                to = {each.queue.name: each.queue for each in self.levels if each.partition in partitions}
+                if not all(each.has_room([message], now) for each in to.values()):
+                    continue
+                if self._is_next(message, partitions, log):
+                    self._note_letter(level.queue, message, partitions)
                     self.letters.remove(place)
                     self.finish(place)
+                    self.place([(message, partitions)], now)
+                    self.record()
+                    return True
+        return False
+
+    def _publish_next(self, now: int, log: Log | None) -> bool:
+        """Publish a message that has waited at an exchange for its time, by the bindings of now; return whether there
+        was one. Queues take it that refuse what is too much, too.
+        """
+        for number, room in self.rooms.items():
+            exchange = self.topology.by_number(number)
+            for each in room.due(now + self.wall_offset):
+                assert exchange is not None, "with an exchange goes what waits at it"
+                message = each[1]._replace(delay=-(each[1].delay or 0))
+                partitions = self.ways(exchange, message)
+                if self._is_next(message, partitions, log):
+                    self.note(
+                        "messages that have waited" if partitions else "messages that waited for nothing"
+                    )
+                    room.messages.remove(each)
                     self.place([(message, partitions)], now)
                     self.record()
                     return True
@@ -399,7 +367,7 @@ class Model:
         if len(ways) > len(partitions):
             self.note("circles that end")
         if any(
-            goes_through(message, each.name) for each in self.queues.values() if each.partition in partitions
+            goes_through(message, each.queue.name) for each in self.levels if each.partition in partitions
         ):
             self.note("circles that go on")
 
@@ -413,10 +381,6 @@ class Model:
             if rules.dead_key is not None:
                 message = message._replace(key=rules.dead_key)
             ways = () if exchange is None else self.ways(exchange, message)
-            names = {each.partition: each.name for each in self.queues.values()}
-            found.append((message, tuple(each for each in ways if not goes_round(message, names[each]))))
+            round_ = [each.partition for each in self.levels if goes_round(message, each.queue.name)]
+            found.append((message, tuple(each for each in ways if each not in round_)))
         return found
-
-
-def _is(message: Message, there: Message | None) -> bool:
-    return message._replace(headers=()) == there

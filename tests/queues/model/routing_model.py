@@ -15,7 +15,7 @@ FIRST = {
 
 
 class Exchange(NamedTuple):
-    """An exchange."""
+    """An exchange. At one that is ``delayed`` messages wait that say so."""
 
     name: str
     number: int
@@ -23,6 +23,7 @@ class Exchange(NamedTuple):
     internal: bool = False
     auto_delete: bool = False
     alternate: str | None = None
+    delayed: bool = False
 
 
 class Rule(NamedTuple):
@@ -46,7 +47,8 @@ class Died(NamedTuple):
 class Message(NamedTuple):
     """What a client has sent, or what has become of it as a dead letter: then it tells its deaths, the latest first.
 
-    ``expiration`` is how long it may be in a queue, in µs.
+    ``expiration`` is how long it may be in a queue, in µs. ``delay`` is how many ms it is to wait at the first delayed
+    exchange that it comes to; from there on it is the same number with a minus.
     """
 
     value: bytes
@@ -54,6 +56,18 @@ class Message(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
     expiration: int | None = None
     deaths: tuple[Died, ...] = ()
+    priority: int = 0
+    delay: int | None = None
+
+    @property
+    def is_to_wait(self) -> bool:
+        """Whether it waits at the next delayed exchange."""
+        return self.delay is not None and self.delay > 0
+
+
+def waiting_name(exchange: Exchange) -> str:
+    """Return the name by which :meth:`Topology.route` tells that a message waits at an exchange: no queue has it."""
+    return f"amq.delayed.{exchange.number}"
 
 
 class Topology:
@@ -82,12 +96,9 @@ class Topology:
         """Return the exchange with that number."""
         return next((each for each in self.exchanges.values() if each.number == number), None)
 
-    def declare(
-        self, name: str, kind: int, internal: bool, auto_delete: bool = False, alternate: str | None = None
-    ) -> Exchange:
-        """Make an exchange."""
-        made = Exchange(name, self.next_number, kind, internal, auto_delete, alternate)
-        self.exchanges[name] = made
+    def declare(self, wanted: Exchange) -> Exchange:
+        """Make an exchange; it gets the next number."""
+        made = self.exchanges[wanted.name] = wanted._replace(number=self.next_number)
         self.next_number += 1
         return made
 
@@ -109,7 +120,7 @@ class Topology:
         return [each for each in self.rules if each.exchange == exchange]
 
     def route(self, exchange: Exchange, message: Message, queues: Mapping[str, object]) -> set[str]:
-        """Return the names of the queues that a message goes to."""
+        """Return the names of the queues that a message goes to, and of the exchanges at which it waits."""
         found: set[str] = set()
         seen: set[str] = set()
         left = [exchange.name]
@@ -122,6 +133,9 @@ class Topology:
                 found |= {message.key} & queues.keys()
                 continue
             known = self.exchanges[name]
+            if known.delayed and message.is_to_wait:
+                found.add(waiting_name(known))
+                continue
             fitting = [rule for rule in self.rules_of(name) if _fits(known.kind, rule, message)]
             if not fitting and known.alternate is not None and known.alternate in self.exchanges:
                 self.on_alternate()

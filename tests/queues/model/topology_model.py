@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.queues.model.contents_model import Queue, WaitingRoom
 from tests.queues.model.endings_model import QueueRules
-from tests.queues.model.queue_model import DONE, Answer, Model, Queue, refused
+from tests.queues.model.queue_model import DONE, Answer, Model, refused
 from tests.queues.model.routing_model import FIRST, HEADERS, Exchange, Rule
 
 MATCHES = (b"all", b"any", b"all-with-x", b"any-with-x")
@@ -21,14 +22,14 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
         if rules.dead_key is not None and rules.dead_exchange is None:
             return refused("InvalidSetting")
         known = model.queues[name] = Queue(name, model.next_partition, rules)
-        model.next_partition += 1
+        model.next_partition += len(known.levels)
         model.record()
     elif not passive and known.rules != rules:
         return refused("DeclaredOtherwise")
     if not passive:
         known.used_at = now
-    unforced = sum(not each.shown for each in known.copies.values())
-    return ("QueueDeclared", known.partition, len(known.ready(now)) + unforced)
+    unforced = sum(not each.shown for each in known.copies)
+    return ("QueueDeclared", known.partition, known.count_ready(now) + unforced)
 
 
 def delete_queue(
@@ -39,7 +40,7 @@ def delete_queue(
         return refused("UnknownQueue")
     if if_empty and queue.copies:
         return refused("QueueInUse")
-    if if_unused and (model.waiting.get(partition) or any(copy.holder for copy in queue.copies.values())):
+    if if_unused and (model.waiting.get(partition) or any(copy.holder for copy in queue.copies)):
         return refused("QueueInUse")
     if is_needed(model, queue):
         return refused("QueueInUse")
@@ -48,10 +49,15 @@ def delete_queue(
 
 def is_needed(model: Model, queue: Queue) -> bool:
     """Whether an undecided transaction has messages for a queue, or holds some of it."""
-    sent = [each for begun in (*model.active.values(), *model.prepared.values()) for each in begun.messages]
-    return any(queue.partition in partitions for _, partitions in sent) or any(
-        copy.held and not copy.releasing for copy in queue.copies.values()
+    return any(brings_something(model, level.partition) for level in queue.levels) or any(
+        copy.held and not copy.releasing for copy in queue.copies
     )
+
+
+def brings_something(model: Model, partition: int) -> bool:
+    """Whether an undecided transaction has messages for a partition."""
+    sent = [each for begun in (*model.active.values(), *model.prepared.values()) for each in begun.messages]
+    return any(partition in partitions for _, partitions in sent)
 
 
 def expire_queue(model: Model, queue: Queue) -> None:
@@ -61,13 +67,13 @@ def expire_queue(model: Model, queue: Queue) -> None:
 
 def _end_queue(model: Model, queue: Queue) -> int:
     """End a queue; return how many messages it had."""
-    partition, before = queue.partition, model.topology.rules
+    partitions, before = [level.partition for level in queue.levels], model.topology.rules
     del model.queues[queue.name]
     model.topology.drop_queue(queue.name)
     for begun in model.active.values():
-        begun.acknowledged = [each for each in begun.acknowledged if each[0] != partition]
+        begun.acknowledged = [each for each in begun.acknowledged if each[0] not in partitions]
     model.record()
-    for ticket in model.waiting.pop(partition, ()):
+    for ticket in model.waiting.pop(queue.partition, ()):
         ticket.answer, ticket.records = refused("UnknownQueue"), model.records
     _end_unbound(model, before)
     return len(queue.copies)
@@ -86,6 +92,8 @@ def _end_unbound(model: Model, before: Sequence[Rule]) -> None:
 def _end_exchange(model: Model, exchange: Exchange) -> None:
     before = model.topology.rules
     model.topology.drop_exchange(exchange.name)
+    if exchange.delayed:
+        model.rooms[exchange.number].close()
     for addresses in model.producers.values():
         for address in (-2 * exchange.number, -2 * exchange.number - 1):
             addresses.pop(address, None)
@@ -93,24 +101,20 @@ def _end_exchange(model: Model, exchange: Exchange) -> None:
     _end_unbound(model, before)
 
 
-def declare_exchange(
-    model: Model,
-    name: str,
-    kind: int,
-    internal: bool,
-    auto_delete: bool = False,
-    alternate: str | None = None,
-    passive: bool = False,
-) -> Answer:
-    known = model.topology.exchanges.get(name)
+def declare_exchange(model: Model, wanted: Exchange, passive: bool = False) -> Answer:
+    """Have an exchange, whatever its number; a delayed one gets a partition for what waits at it."""
+    known = model.topology.exchanges.get(wanted.name)
     if known is None:
         if passive:
             return refused("UnknownExchange")
-        if name.startswith("amq."):
+        if wanted.name.startswith("amq."):
             return refused("InvalidName")
-        known = model.topology.declare(name, kind, internal, auto_delete, alternate)
+        known = model.topology.declare(wanted)
+        if known.delayed:
+            model.rooms[known.number] = WaitingRoom(model.next_partition)
+            model.next_partition += 1
         model.record()
-    elif not passive and known[2:] != (kind, internal, auto_delete, alternate):
+    elif not passive and known[2:] != wanted[2:]:
         return refused("DeclaredOtherwise")
     return ("ExchangeDeclared", known.number)
 
@@ -123,6 +127,8 @@ def delete_exchange(model: Model, name: str, number: int, if_unused: bool = Fals
         return refused("QueueInUse")
     if name in FIRST:
         return refused("InvalidSetting")
+    if known.delayed and brings_something(model, model.rooms[number].partition):
+        return refused("QueueInUse")
     _end_exchange(model, known)
     return DONE
 

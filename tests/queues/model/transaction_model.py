@@ -48,10 +48,10 @@ def _doom(model: Model, session: str, serial: int) -> None:
 def _lacking(model: Model, session: str, places: Iterable[Place]) -> Answer | None:
     """Return why a session cannot acknowledge these."""
     for partition, offset in places:
-        queue = model.queue_at(partition)
-        if queue is None:
+        level = model.level_at(partition)
+        if level is None:
             return refused("InvalidSetting")
-        if offset not in queue.copies or queue.copies[offset].holder != session:
+        if offset not in level.copies or level.copies[offset].holder != session:
             return refused("DeliveryLost")
     return None
 
