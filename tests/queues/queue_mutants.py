@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.queues.ending_mutants import ENDING_MUTANTS
+from tests.queues.further_mutants import FURTHER_MUTANTS
 from tests.simulation.mutants import Mutant
 
 _DELIVERIES, _TAKES = "txbroker/queues/level.py", "txbroker/broker/queues/takes.py"
@@ -447,4 +448,5 @@ MUTANTS: Final = (
         'match != b"any"',
     ),
     *ENDING_MUTANTS,
+    *FURTHER_MUTANTS,
 )

@@ -197,17 +197,19 @@ class World:
         """Let time pass, with nothing unforced."""
         self.say(f"{seconds} seconds pass from {self.now / SECOND} on")
         for _ in range(seconds):
-            self.let_nobody_wait_for_several()
+            self.let_order_not_count()
             self.tick()
             self.ring()
 
-    def let_nobody_wait_for_several(self) -> None:
-        """Cancel what waits at a queue to which messages of several sessions or priorities come back within a second:
-        in which order they do is not promised.
+    def let_order_not_count(self) -> None:
+        """Cancel what waits for messages that come back within a second because they are late, if there are several or
+        if the wait ends within that second, too: the order of these is not promised.
         """
+        then = self.now + SECOND
         for queue in self.model.queues.values():
-            if sum(len(level.late(self.now + SECOND)) for level in queue.levels) > 1:
-                for ticket in list(self.model.waiting.get(queue.partition, ())):
+            late = sum(len(level.late(then)) for level in queue.levels)
+            for ticket in list(self.model.waiting.get(queue.partition, ())) if late else ():
+                if late > 1 or ticket.deadline <= then:
                     self.cancel(next(each for each in self.asked.values() if each.answer is ticket))
         self.sync()
 

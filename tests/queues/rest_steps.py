@@ -71,7 +71,7 @@ def pass_time(world: World, random: Random) -> None:
 
 def take_late(world: World, random: Random) -> None:
     """Take messages while the timers are late: some may have expired, and nobody has ended them."""
-    world.let_nobody_wait_for_several()
+    world.let_order_not_count()
     world.tick()
     if world.model.has_something_due(world.now):
         world.ring()  # when it happens, if no timer has run, is not promised
