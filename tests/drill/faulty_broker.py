@@ -22,6 +22,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import Journal
 from txbroker.drill.broker.entry import run
 from txbroker.drill.broker.fatal_calls import KillingFile
+from txbroker.queues.level import Level
 from txbroker.queues.publishing import Publishing
 
 
@@ -162,11 +163,17 @@ def forget_acknowledgements():
     GroupsFold.apply = forget
 
 
+def say_of_nothing_that_it_comes_again():
+    """No delivery is said to be of a message that may have been delivered before."""
+    Level.fresh_from = property(lambda self: 0)
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
         answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared, forget_claims,
         lose_effects, come_early, forget_what_was_taken_back, lose_what_waits, forget_a_queue, forget_acknowledgements,
+        say_of_nothing_that_it_comes_again,
     )
 }  # fmt: skip
 

@@ -335,3 +335,33 @@ def test_a_broker_that_cannot_start_again_is_a_violation_with_the_end_of_its_log
     assert violation.wrong.value == "broker"
     assert "cannot be opened" in violation.text
     assert "cannot be opened" in result.stderr
+
+
+AMQP = ("--amqp", 2, "--clients", 1, "--at", "random")
+
+
+def test_messages_leave_their_queues_once_over_amqp_while_the_broker_is_killed(drill):
+    report, result = drill("--fresh", *AMQP, "--duration", "3s", "--kills", 1, "--seed", 83)
+    assert report.violations == []
+    assert report.amqp == 2
+    assert "--amqp 2" in report.command
+    counts = report.counts
+    assert counts.published > 50
+    assert counts.settled > 10
+    assert counts.queued > 0
+    assert "ACKNOWLEDGED AND BACK" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds", "seconds"),
+    [
+        ("say_of_nothing_that_it_comes_again", {"contradicted"}, 4),
+        pytest.param("forget_acknowledgements", {"acknowledged and back"}, 10, marks=pytest.mark.deep),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_over_amqp_is_found_out(drill, monkeypatch, fault, kinds, seconds):
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = ("--duration", f"{seconds}s", "--kills", 1, "--entry", "tests.drill.faulty_broker")
+    report, _ = drill("--fresh", *AMQP, *options, "--seed", 68, code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert kinds & found, [str(violation) for violation in report.violations[:5]]

@@ -20,7 +20,7 @@ PATTERNS = ("a", "x.y", "#", "*", "x.*", "#.y", "*.#", "x.#.y", "")
 NAMES = ("h", "x-h")
 VALUES = (b"1", b"2")
 EXPIRATIONS = (0, 500_000, 1_000_000, 2_000_000, 5_000_000, 60_000_000)
-DELAYS = (-500, 0, 1, 1_300, 1_600, 2_300, 5_300, 60_300)
+DELAYS = (-500, 0, 1, 1, 300, 300, 1_300, 1_300, 2_300, 5_300, 60_300)
 """In ms; none is due at a full second, when other things happen."""
 
 
@@ -36,7 +36,7 @@ def some_messages(world: World, random: Random, most: int = 3) -> list[Message]:
         headers = tuple((name, random.choice(VALUES)) for name in NAMES if random.random() < 0.3)
         expiration = random.choice(EXPIRATIONS) if world.limits.expires and random.random() < 0.3 else None
         priority = random.choice((0, 1, 2, 255)) if world.limits.priorities else 0
-        delay = random.choice(DELAYS) if world.limits.delays and random.random() < 0.4 else None
+        delay = random.choice(DELAYS) if world.limits.delays and random.random() < 0.5 else None
         key = random.choice((*KEYS, *QUEUES))
         found.append(Message(value, key, headers, expiration, priority=priority, delay=delay))
     return found
@@ -63,6 +63,7 @@ def _headers(message: Message) -> dict[str, bytes]:
 def some_address(world: World, random: Random) -> int:
     """Return the address of an exchange, seldom of one that is not there; messages must find a queue or not."""
     known = [exchange.number for exchange in world.model.topology.exchanges.values()]
+    known += [each.number for each in world.model.topology.exchanges.values() if each.delayed] * 4
     number = random.choice((1, random.choice(known), random.choice(known)))
     if random.random() < 0.03:
         number = world.model.topology.next_number - random.randint(0, 2)

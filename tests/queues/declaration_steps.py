@@ -58,7 +58,7 @@ def some_rules(world: World, random: Random) -> QueueRules:
         most_bytes=pick((None, None, None, 0, 10, 40, 300)),
     ).in_micros()
     if limits.timeouts and rules.most_bytes is None:
-        rules = rules._replace(timeout=pick((None, 1_300_000, 3_300_000)))
+        rules = rules._replace(timeout=pick((None, 1_300_000, 1_300_000, 3_300_000)))
     if rules.max_priority and rules.overflow == DROP_HEAD:
         # What goes of several priorities must not depend on the order in which messages come, or expire elsewhere.
         rules = rules._replace(most_bytes=None, most=None if limits.expires else rules.most)
@@ -96,7 +96,9 @@ def declare_exchange(world: World, random: Random) -> None:
     if world.limits.endings:
         auto_delete = random.random() < 0.4
         alternate = random.choice((None, "", "e", "f", "amq.fanout", "gone"))
-    delayed = world.limits.delays and random.random() < 0.6
+    delayed = world.limits.delays and random.random() < 0.7
+    if delayed and random.random() < 0.6:
+        kind = ExchangeKind.FANOUT
     world.model.next_partition = world.room.engine.catalog.next_partition
     wanted = Exchange(name, 0, kind, internal, auto_delete, alternate, delayed)
     answer = topology_model.declare_exchange(world.model, wanted, passive)
@@ -120,6 +122,9 @@ def some_rule(world: World, random: Random) -> Rule:
     to = random.choice((*EXCHANGES, "") if to_exchange else QUEUES)
     if world.limits.endings and random.random() < 0.2:
         exchange, to_exchange, to = random.choice((("e", True, "f"), ("f", True, "e"), ("f", False, "a")))
+    delayed = [each.name for each in world.model.topology.exchanges.values() if each.delayed]
+    if delayed and random.random() < 0.4:
+        exchange, to_exchange, to = random.choice(delayed), False, random.choice(QUEUES)
     key = random.choice((*PATTERNS, *KEYS, *QUEUES))
     arguments: list[tuple[str, bytes | None]] = []
     if random.random() < 0.5:

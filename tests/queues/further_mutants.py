@@ -11,7 +11,7 @@ from tests.simulation.mutants import Mutant
 _WHOLE, _LEVEL = "txbroker/queues/queue_deliveries.py", "txbroker/queues/level.py"
 _FOLD, _DECLARATIONS = "journal/folds/queues.py", "txbroker/queues/declarations.py"
 _REQUESTS, _GIVING = "txbroker/broker/queues/queue_requests.py", "txbroker/broker/queues/giving.py"
-_REMOVALS, _TAKES = "txbroker/broker/queues/removals.py", "txbroker/broker/queues/takes.py"
+_REMOVALS = "txbroker/broker/queues/removals.py"
 _TIMEOUTS, _AGES = "txbroker/broker/queues/consumer_timeouts.py", "txbroker/queues/delivery_ages.py"
 _DELAYING, _DUE = "txbroker/broker/queues/delaying.py", "txbroker/queues/due_messages.py"
 _DELAYS = "txbroker/queues/delays.py"
@@ -69,12 +69,6 @@ FURTHER_MUTANTS: Final = (
         _DECLARATIONS,
         '            self._check_free(f"queue {queue.name!r}", number)\n',
         '            self._check_free(f"queue {queue.name!r}", queue.partition)\n',
-    ),
-    Mutant(
-        "look for dropped messages at once, though who waits is being served",
-        _TAKES,
-        "            more.update(dict.fromkeys(changed))  #",
-        "            self.removals.look(*changed)\n            more.update(dict.fromkeys(changed))  #",
     ),
     # -- timeouts
     Mutant(

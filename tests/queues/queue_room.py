@@ -74,7 +74,7 @@ class Limits:
             slices=random.random() < 0.25, waits=waits, staged=pick((0, 300, MIB, MIB)),
             group_records=SINGLE_GROUP if waits else pick((2, 5, SINGLE_GROUP)), endings=endings,
             expires=endings and (not priorities or random.random() < 0.5), priorities=priorities,
-            timeouts=endings and random.random() < 0.4, delays=endings and random.random() < 0.4,
+            timeouts=endings and random.random() < 0.5, delays=endings and random.random() < 0.5,
         )  # fmt: skip
 
     @property

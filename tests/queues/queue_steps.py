@@ -36,7 +36,7 @@ AT_REST: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "come": (8, rest_steps.come),
     "open producer": (2, rest_steps.open_producer),
     "take little": (2, rest_steps.take_little),
-    "time": (4, rest_steps.pass_time),
+    "time": (6, rest_steps.pass_time),
     "take late": (2, rest_steps.take_late),
     "checkpoint": (3, rest_steps.checkpoint),
     "flush": (2, rest_steps.flush),

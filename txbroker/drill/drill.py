@@ -13,7 +13,7 @@ import txbroker
 from journal.errors import RequestRefused
 from journal.testing.directory import holding
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess, free_port
 from txbroker.drill.broker.kill_points import MID_APPLY, POWER_CUTS, RECOVERY
 from txbroker.drill.broker.schedule import Event, Kind, draw
 from txbroker.drill.broker.victim import Disturbance, Victim
@@ -91,6 +91,7 @@ class Drill:
         self._violations: list[Violation] = []
         self._data = orders.data if orders.in_place and orders.data else orders.out / "data"
         log = orders.out / LOG
+        self._amqp_port = free_port() if orders.amqp else 0
         self._process = BrokerProcess(self._data, log, self._options(), self._entry())
         self._victim = Victim(self._process, self._probe, self._tick, orders.power_cuts)
         self._plan = self._planned("")
@@ -110,7 +111,8 @@ class Drill:
         options = self._orders.options
         is_brisk = self._orders.data is None and "--config" not in options
         brisk = BRISK + BRISK_WORK * bool(self._orders.workers) if is_brisk else ()
-        return [*(word for setting in brisk for word in ("--set", setting)), *options]
+        listens = ["--listen-amqp", f"tcp:{self._amqp_port}:interface=127.0.0.1"] if self._orders.amqp else []
+        return [*(word for setting in brisk for word in ("--set", setting)), *options, *listens]
 
     def _planned(self, name: str) -> Plan:
         orders = self._orders
@@ -127,6 +129,8 @@ class Drill:
             workers=orders.workers,
             schedulers=orders.schedulers,
             queuers=orders.queuers,
+            amqp=orders.amqp,
+            amqp_port=self._amqp_port,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -184,12 +188,12 @@ class Drill:
                 connection.create_topic(self._plan.topic(short), partitions, exist_ok=False, **BRISK_TOPICS)
             if self._plan.workers:
                 connection.alter_group(self._plan.work_group, retry=POLICY)
-            if self._plan.queuers:
+            if self._plan.has_queues:
                 declare_queues(connection, self._plan)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
         orders = self._orders
-        names = client_names(orders.clients, orders.workers, orders.schedulers, orders.queuers)
+        names = client_names(orders.clients, orders.workers, orders.schedulers, orders.queuers, orders.amqp)
         self._crew = Crew(self._plan, names)
         self._crew.start()
         self._coordinator = Coordinator(self._plan, self._crew.is_over)
@@ -333,7 +337,7 @@ class Drill:
             for place, (topic, index) in enumerate(plan.layout):
                 for message in messages_of(connection, topic, index, 0, parts[topic, index].high_watermark):
                     judge.take(place, message)
-            if plan.queuers:
+            if plan.has_queues:
                 self._take_queues(connection)
             positions = {
                 plan.layout.index((position.topic, position.partition)): position.offset
@@ -401,6 +405,7 @@ class Drill:
             workers=orders.workers,
             schedulers=orders.schedulers,
             queuers=orders.queuers,
+            amqp=orders.amqp,
             restarts=victim.restarts,
             recovery=[start.seconds for start in victim.starts[1:] if start.seconds is not None],
             disturbances=[_since(begin, disturbance) for disturbance in self._disturbances],

@@ -20,6 +20,7 @@ def test_workers_come_with_a_feeder_and_without_them_there_is_none():
         "worker-2",
     ]
     assert client_names(1, schedulers=1, queuers=2)[3:] == ["scheduler-1", "queuer-1", "queuer-2"]
+    assert client_names(1, queuers=1, amqp=2)[3:] == ["queuer-1", "amqp-1", "amqp-2"]
 
 
 @pytest.fixture

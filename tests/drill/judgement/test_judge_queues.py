@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from txbroker.amqp import properties as props
+from txbroker.amqp.fields import encode_table
 from txbroker.client.core.results import Message
 from txbroker.drill.clients.ledger import (
     Acknowledged,
@@ -25,6 +27,7 @@ from txbroker.drill.judgement.judge import Judge
 from txbroker.drill.judgement.judge_queues import queued
 from txbroker.drill.plan.plan import DEAD_LETTERS, DELIVERY_LIMIT, FANOUT, FOLLOW_UPS, LEFT, RIGHT, Plan
 from txbroker.drill.report.result import count
+from txbroker.wire.queues import AMQP_PROPERTIES, EXCHANGE
 
 PLAN = Plan(name="d", seed=1, url="", folder="", largest=10, queuers=2)
 FIRST, SECOND = "queuer-1.1", "queuer-2.1"
@@ -56,15 +59,30 @@ class Hall:
             self.wrote(Ended(operation=operation, committed=committed), sender)
 
     def took(
-        self, queue, offset, operation, number=0, sender=FIRST, intact=True, attempts=0, publisher=FIRST
+        self,
+        queue,
+        offset,
+        operation,
+        number=0,
+        sender=FIRST,
+        intact=True,
+        attempts=0,
+        publisher=FIRST,
+        again=None,
     ):
-        delivered = Delivered(offset, (publisher, operation, number), intact, attempts)
+        delivered = Delivered(offset, (publisher, operation, number), intact, attempts, again)
         self.wrote(Took(queue=queue, messages=[delivered]), sender)
 
     def settled(self, operation, queue, offset, how=How.ACKNOWLEDGE, sender=FIRST, answered=True, lost=False):
         self.wrote(Settles(operation=operation, queue=queue, offsets=[offset], how=how), sender)
         if answered:
             self.wrote(Settled(operation=operation, lost=lost), sender)
+
+    def settled_over_amqp(self, operation, queue, *messages, how=How.ACKNOWLEDGE, answered=True, lost=False):
+        which = [(FIRST, *each) for each in messages]
+        self.wrote(Settles(operation=operation, queue=queue, offsets=[], how=how, messages=which), SECOND)
+        if answered:
+            self.wrote(Settled(operation=operation, lost=lost), SECOND)
 
     def holds(self, queue, offset, operation, number=0, way=FANOUT, together=1, **changes):
         key = PLAN.queue(FOLLOW_UPS) if way == FOLLOW_UPS else FIRST
@@ -383,3 +401,51 @@ def test_what_a_client_was_handed_is_compared_too(hall):
     assert any(
         "message 1 of queuer-1.1 operation 1 in queue left is where message 0" in each for each in found
     )
+
+
+def test_what_was_settled_over_amqp_is_judged_by_what_it_says(hall):
+    hall.published(1, 3)
+    for number in range(3):
+        hall.took(LEFT, -1, 1, number, sender=SECOND, again=False)
+        hall.holds(RIGHT, number, 1, number)
+    hall.settled_over_amqp(2, LEFT, (1, 0), (1, 1))
+    hall.settled_over_amqp(3, LEFT, (1, 2), how=How.RETURN)
+    hall.took(LEFT, 2, 1, 2, attempts=1, again=True)
+    hall.holds(LEFT, 2, 1, 2)
+    assert hall.judged() == []
+    assert count(hall.expectation).settled == 3
+
+
+def test_what_was_acknowledged_over_amqp_and_is_there_or_gone_without_that_is_found(hall):
+    hall.published(1, 2)
+    hall.holds(RIGHT, 0, 1)
+    hall.holds(RIGHT, 1, 1, 1)
+    hall.took(LEFT, -1, 1, sender=SECOND)
+    hall.took(LEFT, -1, 1, 1, sender=SECOND)
+    hall.settled_over_amqp(2, LEFT, (1, 0))
+    hall.settled_over_amqp(3, LEFT, (1, 1), lost=True)
+    hall.holds(LEFT, 0, 1)
+    assert kinds(hall.judged()) == ["acknowledged and back", "lost"]
+
+
+def test_a_message_that_comes_again_without_a_word_of_it_is_found(hall):
+    hall.published(1)
+    hall.holds(RIGHT, 0, 1)
+    hall.holds(LEFT, 0, 1)
+    hall.took(LEFT, -1, 1, again=False)
+    hall.took(LEFT, 0, 1, sender=SECOND, again=False)
+    [found] = hall.judged()
+    assert found.startswith("contradicted: ")
+    assert "delivered 2 times" in found
+
+
+def test_a_message_that_was_published_over_amqp_is_known_by_its_properties(hall):
+    hall.published(1)
+    hall.holds(LEFT, 0, 1, headers=over_amqp("fanout"))
+    hall.holds(RIGHT, 0, 1, headers=over_amqp("aside"))
+    assert kinds(hall.judged()) == ["changed"]
+
+
+def over_amqp(way):
+    given = {props.HEADERS: encode_table({"way": way})}
+    return ((AMQP_PROPERTIES, props.replaced(props.NONE, {}, given)), (EXCHANGE, b"d-fanout"))

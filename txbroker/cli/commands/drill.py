@@ -120,6 +120,13 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     help="Number of client processes that publish to queues, take from them and acknowledge. For example 2.",
 )
 @click.option(
+    "--amqp",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Number of client processes that do so over AMQP 0-9-1, for which the broker listens, too. For example 2.",
+)
+@click.option(
     "--two-phase",
     type=click.FloatRange(0.0, 1.0),
     default=0.5,
@@ -170,9 +177,9 @@ def drill(invocation: Invocation, /, keep: bool, **asked: Any) -> None:
     The drill starts a new broker with your settings. Several clients send, run transactions, read and relay, while the
     broker is killed (SIGKILL) at random moments and at named points, paused (SIGSTOP) and stopped; clients are killed,
     too. With --workers a group of workers handles messages in transactions, with --schedulers messages
-    are sent for later and taken back, with --queuers messages go through queues. At the end the ledgers of all clients
-    are compared with what the broker holds. Exits with 1 if anything is lost, there twice, half there, changed, out of
-    order or not as decided. 'docs/drills.md' says what that proves.
+    are sent for later and taken back, with --queuers and --amqp messages go through queues. At the end the ledgers of
+    all clients are compared with what the broker holds. Exits with 1 if anything is lost, there twice, half there,
+    changed, out of order or not as decided. 'docs/drills.md' says what that proves.
     """
     import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
 
@@ -276,6 +283,7 @@ def _command(orders: Orders) -> str:
     words += ["--workers", str(orders.workers)] if orders.workers else []
     words += ["--schedulers", str(orders.schedulers)] if orders.schedulers else []
     words += ["--queuers", str(orders.queuers)] if orders.queuers else []
+    words += ["--amqp", str(orders.amqp)] if orders.amqp else []
     words += ["--power-cuts"] if orders.power_cuts else []
     words += [
         word

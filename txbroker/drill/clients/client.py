@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from txbroker.drill.clients.amqp_queuer import queue_up_over_amqp
 from txbroker.drill.clients.feeder import feed
 from txbroker.drill.clients.life import Life
 from txbroker.drill.clients.queuer import queue_up
@@ -31,6 +32,7 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "worker": work,
     "scheduler": schedule,
     "queuer": queue_up,
+    "amqp": queue_up_over_amqp,
 }
 """What a client does, by the first part of its name (``transactor-1``)."""
 

@@ -17,19 +17,22 @@ WRITERS = ("transactor", "sender", "transactor", "plain")
 WORKER = "worker"
 SCHEDULER = "scheduler"
 QUEUER = "queuer"
+AMQP = "amqp"
 
 LOG = "clients.log"
 STOP_WITHIN = 90.0
 """Seconds that clients get to finish what they are doing."""
 
 
-def client_names(count: int, workers: int = 0, schedulers: int = 0, queuers: int = 0) -> list[str]:
+def client_names(
+    count: int, workers: int = 0, schedulers: int = 0, queuers: int = 0, amqp: int = 0
+) -> list[str]:
     """Return the names of ``count`` writing clients, the relay and the reader, of the workers with their feeder, of the
-    schedulers, and of the queuers.
+    schedulers, of the queuers, and of those that speak AMQP.
     """
     roles = [*(WRITERS[number % len(WRITERS)] for number in range(count)), "relay", "reader"]
     roles += ["feeder", *[WORKER] * workers] if workers else []
-    roles += [SCHEDULER] * schedulers + [QUEUER] * queuers
+    roles += [SCHEDULER] * schedulers + [QUEUER] * queuers + [AMQP] * amqp
     return [f"{role}-{roles[: place + 1].count(role)}" for place, role in enumerate(roles)]
 
 

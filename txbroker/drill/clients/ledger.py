@@ -100,13 +100,16 @@ class TookBack(Entry, frozen=True, kw_only=True, tag="took back", tag_field="wha
 class Delivered(msgspec.Struct, frozen=True):
     """A message that a queue has delivered: which message of which operation, None if that cannot be read.
 
-    ``intact``: its bytes, key and headers are what was published. ``attempts`` is how often it had been returned.
+    ``intact``: its bytes, key and headers are what was published. ``attempts`` is how often it had been returned. Over
+    AMQP it has no ``offset``: that is -1. ``again`` is whether the broker says that it may have been delivered before,
+    None if nobody looked.
     """
 
     offset: int
     message: tuple[str, int, int] | None
     intact: bool
     attempts: int
+    again: bool | None = None
 
 
 class Took(Entry, frozen=True, kw_only=True, tag="took", tag_field="what"):
@@ -127,12 +130,21 @@ class How(enum.Enum):
 
 
 class Settles(Entry, frozen=True, kw_only=True, tag="settles", tag_field="what"):
-    """Messages of a queue are about to be settled, outside of transactions."""
+    """Messages of a queue are about to be settled, outside of transactions of the broker's own protocol.
+
+    They are told by their offsets, or as in :class:`Delivered`.
+    """
 
     operation: int
     queue: str
     offsets: list[int]
     how: How
+    messages: list[tuple[str, int, int]] = []
+
+    @property
+    def count(self) -> int:
+        """Return how many messages that are."""
+        return len(self.offsets) + len(self.messages)
 
 
 class Settled(Entry, frozen=True, kw_only=True, tag="settled", tag_field="what"):

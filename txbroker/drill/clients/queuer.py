@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import txbroker
+from txbroker.amqp import properties as props
 from txbroker.client.blocking.queue import Queue
 from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core.results import Message
@@ -25,6 +26,7 @@ from txbroker.drill.plan.plan import (
     Plan,
 )
 from txbroker.errors import DeliveryLost, TxBrokerError
+from txbroker.wire.queues import AMQP_PROPERTIES, EXCHANGE
 
 BATCHES: Final = (1, 1, 5, 20)
 """How many messages are published before the client waits for the first answer."""
@@ -75,14 +77,22 @@ def is_as_published(plan: Plan, message: Message, identity: MessageId, key: str 
 
     With ``key`` it is a dead letter: that has taken the place of its own key, and it has further headers.
     """
-    way = (message.header("way") or b"").decode("ascii", "replace")
+    properties = message.header(AMQP_PROPERTIES)
+    if properties is None:
+        way, own_headers = (message.header("way") or b"").decode("ascii", "replace"), 1
+        is_labelled = message.headers[:1] == (("way", way.encode()),)
+    else:  # it was published over AMQP
+        table, own_headers = props.headers_of(properties, props.spans_of(properties)), 2
+        way = str(table.get("way", ""))
+        exchange = "" if key else address_of(plan, way, identity.sender)[0]
+        is_labelled = (message.header(EXCHANGE) or b"") == exchange.encode()
     own = key or address_of(plan, way, identity.sender)[1]
     return (
         way in WAYS
+        and is_labelled
         and message.value == value_of(identity)
         and message.key == own.encode()
-        and message.headers[:1] == (("way", way.encode()),)
-        and (len(message.headers) == 1) == (key is None)
+        and (len(message.headers) == own_headers) == (key is None)
     )
 
 
@@ -182,7 +192,7 @@ class Queuer:
         identity = identity_of(message.value)
         which = None if identity is None else (identity.sender, identity.operation, identity.number)
         intact = identity is not None and is_as_published(self._life.plan, message, identity)
-        return Delivered(message.offset, which, intact, message.attempts)
+        return Delivered(message.offset, which, intact, message.attempts, message.redelivered)
 
     def _settle(self, queue: str, taken: list[Message]) -> bool:
         """Acknowledge or return what was taken, or leave it; returns whether the connection may be used again."""

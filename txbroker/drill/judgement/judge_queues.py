@@ -66,9 +66,15 @@ class Copy:
 
     @property
     def offsets(self) -> list[int]:
-        """Return the places in the queue at which it was seen."""
-        found = {each.offset for _, each in self.deliveries} | {each.offset for each in self.there}
+        """Return the places in the queue at which it was seen; a delivery over AMQP does not tell them."""
+        found = {each.offset for _, each in self.deliveries if each.offset >= 0}
+        found |= {each.offset for each in self.there}
         return sorted(found | {each.origin_offset for each in self.letters})
+
+    @property
+    def offset(self) -> int | None:
+        """Return the first of these places, if one is known."""
+        return next(iter(self.offsets), None)
 
     @property
     def acknowledged(self) -> list[Settling]:
@@ -130,8 +136,10 @@ class QueueJudge:
             if copy is not None:
                 (copy.letters if is_letter else copy.there).append(held)
         for settling in self._expectation.settlings.values():
-            for offset in settling.entry.offsets:
-                if copy := self._places.get((settling.entry.queue, offset)):
+            queue = settling.entry.queue
+            of_places = [self._places.get((queue, offset)) for offset in settling.entry.offsets]
+            for copy in (*of_places, *[self._copies.get((queue, *each)) for each in settling.entry.messages]):
+                if copy is not None:
                     copy.settlings.append(settling)
         for operation in self._operations:
             for place in operation.began.acknowledges:
@@ -151,7 +159,7 @@ class QueueJudge:
         if not seen.intact:
             text = f"{copy.name} is not byte for byte what was published"
             yield _violation(copy, Wrong.CHANGED, text, seen.offset, proof)
-        if not (isinstance(seen, Queued) and seen.queue == DEAD_LETTERS):
+        if seen.offset >= 0 and not (isinstance(seen, Queued) and seen.queue == DEAD_LETTERS):
             owner = self._places.setdefault((queue, seen.offset), copy)
             if owner is not copy:
                 text = f"{copy.name} is where {owner.name} was"
@@ -212,21 +220,22 @@ class QueueJudge:
                 yield from _judge_places(copy)
                 yield from self._judge_acknowledgements(copy)
                 yield from _judge_attempts(copy)
+                yield from _judge_repetitions(copy)
                 if not (
                     copy.remains or copy.transactions or copy.acknowledged or copy.is_perhaps_acknowledged
                 ):
                     text = f"{copy.name} is gone, and nobody has acknowledged it"
-                    yield _violation(copy, Wrong.LOST, text, copy.offsets[0], str(copy.deliveries[0][0]))
+                    yield _violation(copy, Wrong.LOST, text, copy.offset, str(copy.deliveries[0][0]))
 
     def _judge_acknowledgements(self, copy: Copy) -> Iterator[Violation]:
         answered = [each.answer[0] for each in copy.acknowledged if each.answer]
         committed = [each for each in copy.transactions if self.is_committed(each)]
         if answered and copy.remains:
             text = f"{copy.name} was acknowledged, and is {'there' if copy.there else 'a dead letter'}"
-            yield _violation(copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offsets[0], str(answered[0]))
+            yield _violation(copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offset, str(answered[0]))
         if len(committed) > 1:
             text = f"{copy.name} was acknowledged in {committed[0].name} and in {committed[1].name}"
-            yield _violation(copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offsets[0], str(committed[1].line))
+            yield _violation(copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offset, str(committed[1].line))
         answered += [line for each in committed for line, _ in each.ends if line.sender == each.sender]
         for line, delivered in copy.deliveries:
             # Another client may have had it from a session that has ended.
@@ -241,9 +250,7 @@ class QueueJudge:
                 if each.sender != operation.sender
             ):
                 text = f"{copy.name} was acknowledged in {operation.name}, which began after it had been acknowledged"
-                yield _violation(
-                    copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offsets[0], str(operation.line)
-                )
+                yield _violation(copy, Wrong.ACKNOWLEDGED_AND_BACK, text, copy.offset, str(operation.line))
 
 
 def _judge_message(operation: Operation, number: int, copies: list[Copy]) -> Iterator[Violation]:
@@ -255,7 +262,7 @@ def _judge_message(operation: Operation, number: int, copies: list[Copy]) -> Ite
             yield _violation(copy, Wrong.LOST, text, None, operation.acknowledged_at)
     elif number in operation.refused and there:
         text = f"{there[0].name} was refused, and was there"
-        yield _violation(there[0], Wrong.CONTRADICTED, text, there[0].offsets[0])
+        yield _violation(there[0], Wrong.CONTRADICTED, text, there[0].offset)
     elif there and absent:
         text = f"{there[0].name} was there, and never in queue {absent[0].queue}"
         yield _violation(absent[0], Wrong.HALF_VISIBLE, text)
@@ -271,7 +278,7 @@ def _judge_places(copy: Copy) -> Iterator[Violation]:
         yield _violation(copy, Wrong.DUPLICATED, text, copy.letters[1].offset)
     elif copy.there and copy.letters:
         text = f"{copy.name} is there, and is a dead letter, too"
-        yield _violation(copy, Wrong.DUPLICATED, text, copy.offsets[0])
+        yield _violation(copy, Wrong.DUPLICATED, text, copy.offset)
 
 
 def _judge_attempts(copy: Copy) -> Iterator[Violation]:
@@ -284,13 +291,22 @@ def _judge_attempts(copy: Copy) -> Iterator[Violation]:
     for settling in given_up:
         if settling.is_done and copy.there:
             text = f"{copy.name} was given up, and is there"
-            yield _violation(copy, Wrong.CONTRADICTED, text, copy.offsets[0], str(settling.line))
+            yield _violation(copy, Wrong.CONTRADICTED, text, copy.offset, str(settling.line))
     for line, delivered in copy.deliveries:
         if delivered.attempts > DELIVERY_LIMIT and copy.queue != FOLLOW_UPS:
             text = (
                 f"{copy.name} was delivered after {delivered.attempts} attempts, {DELIVERY_LIMIT} are allowed"
             )
             yield _violation(copy, Wrong.CONTRADICTED, text, delivered.offset, str(line))
+
+
+def _judge_repetitions(copy: Copy) -> Iterator[Violation]:
+    """Check that of all deliveries of a message one at most is said to be the first."""
+    first = [(line, each) for line, each in copy.deliveries if each.again is False]
+    if len(first) > 1:
+        line, delivered = first[1]
+        text = f"{copy.name} was delivered {len(first)} times without the broker saying that it was delivered before"
+        yield _violation(copy, Wrong.CONTRADICTED, text, delivered.offset, str(line))
 
 
 def _key(operation: Operation) -> tuple[str, int]:

@@ -51,6 +51,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     schedulers: int = 0
     queuers: int = 0
+    amqp: int = 0
     data: Path | None = None
     in_place: bool = False
     power_cuts: bool = False

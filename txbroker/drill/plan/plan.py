@@ -39,7 +39,7 @@ RIGHT: Final = "right"
 FOLLOW_UPS: Final = "follow-ups"
 DEAD_LETTERS: Final = "dead-letters"
 QUEUES: Final = (LEFT, RIGHT, FOLLOW_UPS, DEAD_LETTERS)
-"""The queues of a drill with queuers, without its name. Nobody takes anything from DEAD_LETTERS before the end."""
+"""The queues of a drill with such clients, without its name. Nobody takes anything from DEAD_LETTERS before the end."""
 
 WAYS: Final = {FANOUT: (LEFT, RIGHT), FOLLOW_UPS: (FOLLOW_UPS,)}
 """The queues that a message gets into: through the fanout exchange, or through the default one, by the queue's name."""
@@ -62,7 +62,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
     connection of a client takes one of these ways by chance, "none" among them. ``workers`` is how many there are; one
     that is silent for ``session_timeout`` loses its partitions. ``schedulers`` is how many send messages for later,
-    due within twice ``furthest``; ``queuers`` how many publish to queues and take from them.
+    due within twice ``furthest``; ``queuers`` how many publish to queues and take from them, ``amqp`` how many do so
+    over AMQP, at ``amqp_port``.
     """
 
     name: str
@@ -80,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: int = 0
     furthest: float = 8.0
     queuers: int = 0
+    amqp: int = 0
+    amqp_port: int = 0
 
     def topic(self, short: str) -> str:
         """Return the topic's full name."""
@@ -88,6 +91,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def queue(self, short: str) -> str:
         """Return the full name of a queue, or of the fanout exchange."""
         return f"{self.name}-{short}"
+
+    @property
+    def has_queues(self) -> bool:
+        """Return whether there are clients that use queues."""
+        return self.queuers + self.amqp > 0
 
     @property
     def shape(self) -> dict[str, int]:

@@ -28,7 +28,7 @@ TOLD_OF_SCHEDULE: Final = (Wrong.EARLY,)
 """Those that it lists even then if there are schedulers."""
 
 TOLD_OF_QUEUES: Final = (Wrong.ACKNOWLEDGED_AND_BACK, Wrong.HALF_DONE)
-"""Those that it lists even then if there are queuers."""
+"""Those that it lists even then if there are clients that use queues."""
 
 ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
 """The kinds of violations that the table lists even when there are none."""
@@ -104,6 +104,7 @@ class Report(msgspec.Struct, kw_only=True):
     workers: int = 0
     schedulers: int = 0
     queuers: int = 0
+    amqp: int = 0
     restarts: int
     recovery: list[float]
     disturbances: list[Disturbance]
@@ -188,7 +189,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
 
 def _rows_of_violations(report: Report) -> list[tuple[str, str]]:
     told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers)
-    told += TOLD_OF_SCHEDULE * bool(report.schedulers) + TOLD_OF_QUEUES * bool(report.queuers)
+    told += TOLD_OF_SCHEDULE * bool(report.schedulers) + TOLD_OF_QUEUES * bool(report.queuers + report.amqp)
     others = [wrong for wrong in Wrong if wrong not in told and report.number_of(wrong)]
     return [(wrong.value.upper(), f"{report.number_of(wrong):,}") for wrong in (*told, *others)]
 
@@ -196,7 +197,7 @@ def _rows_of_violations(report: Report) -> list[tuple[str, str]]:
 def _rows_of_roles(report: Report) -> list[tuple[str, str]]:
     work = _rows_of_work(report) if report.workers else []
     work += _rows_of_schedule(report) if report.schedulers else []
-    return work + (_rows_of_queues(report) if report.queuers else [])
+    return work + (_rows_of_queues(report) if report.queuers + report.amqp else [])
 
 
 def _rows_of_work(report: Report) -> list[tuple[str, str]]:
@@ -318,7 +319,7 @@ def _count_published(operation: Operation, found: Counts) -> None:
 def _count_queues(expectation: Expectation, found: Counts) -> None:
     settlings, queued = expectation.settlings.values(), expectation.queued
     found.delivered = sum(len(took.messages) for _, took in expectation.took)
-    found.settled = sum(len(each.entry.offsets) for each in settlings if each.is_done)
+    found.settled = sum(each.entry.count for each in settlings if each.is_done)
     found.dead_letters = sum(each.queue == DEAD_LETTERS for each in queued)
     found.queued = len(queued) - found.dead_letters
     found.held += len(queued)
