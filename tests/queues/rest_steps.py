@@ -77,7 +77,14 @@ def take_late(world: World, random: Random) -> None:
         world.ring()  # when it happens, if no timer has run, is not promised
         return
     world.say(f"it is {world.now / SECOND}, and no timer has run")
-    for partition in sorted({some_partition(world, random) for _ in range(random.choice((1, 2, 4)))}):
+    wall = world.now + world.model.wall_offset
+    partitions = {
+        level.queue.partition
+        for level in world.model.levels
+        if any(level.has_expired(offset, wall) for offset in level.ready(world.now)) and random.random() < 0.5
+    }
+    partitions |= {some_partition(world, random) for _ in range(random.choice((1, 2, 4)))}
+    for partition in sorted(partitions):
         take_from(world, random, partition)
     world.ring()
 

@@ -156,19 +156,21 @@ class AmqpQueuer:
         how = life.chance.choices(list(SETTLING), list(SETTLING.values()))[0]
         if how is None:
             return False
-        operations = list[int]()
+        operations, several = list[int](), list[Method]()
         for queue in dict.fromkeys(queue for queue, *_ in taken):
             which = [each.message for where, _, each in taken if where == queue and each.message is not None]
+            way = How.ACKNOWLEDGE if queue == FOLLOW_UPS else how  # those go nowhere if they are given up
             operations.append(life.next_operation())
             life.ledger.write(
-                Settles(operation=operations[-1], queue=queue, offsets=[], how=how, messages=which)
+                Settles(operation=operations[-1], queue=queue, offsets=[], how=way, messages=which)
             )
-        several: list[Method] = [
-            methods.BasicAck(tag, False)
-            if how is How.ACKNOWLEDGE
-            else methods.BasicNack(tag, False, how is How.RETURN)
-            for _, tag, _ in taken
-        ]
+            several += [
+                methods.BasicAck(tag, False)
+                if way is How.ACKNOWLEDGE
+                else methods.BasicNack(tag, False, way is How.RETURN)
+                for where, tag, _ in taken
+                if where == queue
+            ]
         self._connection.tell(TAKING_CHANNEL, *several)
         try:
             self._connection.ask(TAKING_CHANNEL, methods.TxCommit(), methods.TxCommitOk)
