@@ -31,7 +31,8 @@ COVERED = {
     "none of what was unforced survives": 30, "dead letters found by a start": 12,
     "messages expired": 150, "messages maxlen": 200, "dead letters": 400, "circles that end": 45,
     "circles that go on": 3, "alternate ways": 200, "exchanges that go with their last binding": 7,
-    "queues that expire": 60,
+    "queues that expire": 60, "deliveries that were late": 3, "messages that have waited": 16,
+    "messages that waited for nothing": 16, "segments compacted": 40,
 }  # fmt: skip
 """How often 200 histories must come to this at least: a half or so of what they do, so that nothing is vacuous."""
 
