@@ -202,9 +202,8 @@ class Takes:
         those of higher priority first, then in the order in which they came.
         """
         if (more := self._serving.get(changed[0].queue.partition)) is not None:
-            more.update(
-                dict.fromkeys(changed)
-            )  # an answer has given some back: first it goes to those behind it
+            # An answer has given some back: it goes to those who wait behind, before any of it is too much.
+            more.update(dict.fromkeys(changed))
             return
         levels = dict.fromkeys(changed)
         gave = self._serve(changed[0].whole, levels)
