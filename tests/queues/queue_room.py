@@ -56,10 +56,10 @@ class Limits:
     staged: int
     group_records: int
     endings: bool
-    expires: bool
-    priorities: bool
-    timeouts: bool
-    delays: bool
+    expires: bool = False
+    priorities: bool = False
+    timeouts: bool = False
+    delays: bool = False
 
     @staticmethod
     def drawn(random: Random) -> Limits:

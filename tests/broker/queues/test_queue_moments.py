@@ -179,6 +179,20 @@ def test_who_waits_gets_what_is_due_before_it_is_one_too_many():
     assert scene.peer.answer(waits[1]).runs == [(0, 1)]
 
 
+def test_what_comes_after_a_purge_expires_in_time():
+    """After a start it stayed until the time at which what was purged would have expired."""
+    scene = Scene()
+    scene.queue()
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", 60 * SECOND, b"a"))
+    scene.restart()
+    scene.room.broker.removal_passes.wake()
+    pass_time(scene, SECOND)
+    assert scene.peer.ask(messages.PurgeQueue, "q").messages == 1
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"b"))
+    pass_time(scene, 2 * SECOND)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
 def test_who_waits_gets_what_another_one_gives_back_before_it_is_too_much():
     """The second one got nothing: what the first had looked at, behind an expired message, was dropped at once."""
     scene = Scene()

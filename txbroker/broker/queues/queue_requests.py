@@ -362,6 +362,7 @@ class Queueing:
                 return count
             end = min(run[1], until, run[0] + _PURGED_AT_ONCE)
             self._settler.finish(state, range_of(run[0], end))
+            self.takes.removals.taken(state)
             count += end - run[0]
             yield None
 
