@@ -190,8 +190,11 @@ def sync_lengths(world: World) -> None:
 
 
 def is_order_seen(world: World) -> bool:
-    """Whether that order counts: of messages that have too many bytes together it decides how many go."""
-    return any(each.rules.most_bytes is not None for each in world.model.queues.values())
+    """Whether that order counts: of messages that have too many bytes together it decides how many go, and
+    of several priorities, of which those get messages that wait.
+    """
+    is_bounded = any(each.rules.most_bytes is not None for each in world.model.queues.values())
+    return is_bounded or (world.limits.priorities and any(world.model.waiting.values()))
 
 
 def mistake(world: World, random: Random) -> None:

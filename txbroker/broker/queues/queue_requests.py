@@ -359,10 +359,11 @@ class Queueing:
             run = state.ready_run(self._engine.now())
             is_gone = state.store.number not in self._fold.by_partition
             if is_gone or run is None or run[0] >= until:
+                if count and not is_gone:
+                    self.takes.removals.taken(state)  # what is first now may expire earlier
                 return count
             end = min(run[1], until, run[0] + _PURGED_AT_ONCE)
             self._settler.finish(state, range_of(run[0], end))
-            self.takes.removals.taken(state)
             count += end - run[0]
             yield None
 
