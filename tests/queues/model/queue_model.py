@@ -284,8 +284,7 @@ class Model:
                     copy.shown = True
             self.serve(now)
             released, self.released = self.released, []
-            for partition in dict.fromkeys(released):
-                self._release(partition, now)
+            self._release(released, now)
             asked, self.until_forced = self.until_forced, []
             for _, answer in asked:
                 answer(now)
@@ -300,12 +299,12 @@ class Model:
             while self.ended and not (released or ending or has_moved):
                 self.return_some(now)
 
-    def _release(self, partition: int, now: int) -> None:
-        level = self.level_at(partition)
-        for copy in level.copies.values() if level is not None else ():
-            if copy.releasing:
-                copy.held, copy.releasing, copy.holder = "", False, ROLLED_BACK
-                copy.taken_at = now
+    def _release(self, partitions: Sequence[int], now: int) -> None:
+        for level in self.levels:
+            for copy in level.copies.values() if level.partition in partitions else ():
+                if copy.releasing:
+                    copy.held, copy.releasing, copy.holder = "", False, ROLLED_BACK
+                    copy.taken_at = now
         if self.held_by(ROLLED_BACK) and ROLLED_BACK not in self.ended:
             self.ended.append(ROLLED_BACK)
             if len(self.ended) == 1:
