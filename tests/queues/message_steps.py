@@ -74,7 +74,7 @@ def take_from(world: World, random: Random, partition: int, wait: int = 0) -> No
     if client is None:
         return
     most = random.choice((1, 1, 2, 5, 100))
-    if wait and world.limits.endings:
+    if wait:
         most = 1  # how many dead letters come together is not promised
     if not wait:
         world.sync_small_groups()
