@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from txbroker.wire.messages import TopicInfo as TopicInfo
     from txbroker.wire.messages import TransactionInfo as TransactionInfo
 
-__version__ = "0.1.0"
-"""The version of this package and of ``txbroker-server``; nothing else states it."""
-
 check_neighbours()
 import_module("journal")  # chooses whether compiled modules are imported, ours too
+
+__version__: str = import_module("journal.formats.version").PROGRAM
+"""The version of this package, and of ``txbroker-server`` and ``txbroker-compiled``."""
 
 _HOMES = {
     "Atomic": "txbroker.databases.blocking",

@@ -25,6 +25,7 @@ from journal.interfaces import IFilesystem
 from journal.log.start_history import Starts
 from journal.records.journal_headers import FIRST_GROUP, FileHeader
 from journal.records.record import Started
+from journal.recovery.first_use import check_version
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size, window
 from journal.wal.reader import FileEnd, FileReader, Group, file_start, journal_lsns
@@ -77,9 +78,10 @@ def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents
     """Return what the directory held when the record at ``cut`` was forced; no file that it needs may go meanwhile.
 
     ``checkpoint_lsn`` is that of the newest checkpoint at that moment, 0 without one. The journal is read and proven up
-    to the cut, the checkpoint as a start reads it. Raises :class:`CorruptJournal` for damage in either, and
-    ``FileNotFoundError`` for a file that is not there.
+    to the cut, the checkpoint as a start reads it. Raises :class:`CorruptJournal` for damage in either,
+    :class:`UnknownFormat` for a format that is not known, and ``FileNotFoundError`` for a file that is not there.
     """
+    check_version(filesystem)
     for mark, why in ((filenames.REPAIR_PLAN, UNFINISHED), (filenames.RESTORE, RESTORE_UNFINISHED)):
         if filesystem.exists(mark):
             raise CorruptData(why, mark)

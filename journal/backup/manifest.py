@@ -10,7 +10,8 @@ from hashlib import sha256
 import msgspec
 
 from journal.backup import layout
-from journal.errors import CorruptBackup, UnknownBackup
+from journal.errors import CorruptBackup, UnknownBackup, UnknownFormat
+from journal.formats.version import FORMAT, PROGRAM
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size, read_some
 from journal.vfs.filesystem import check_path, write_fully
@@ -30,7 +31,8 @@ class StoredFile(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A backup. All records up to the LSN ``cut`` are in it, above those in the checkpoint at ``checkpoint`` (0: none).
 
-    ``start`` and ``nonce`` (in hexadecimal) are of the start that it was made of, ``made`` is µs since 1970.
+    ``start`` and ``nonce`` (in hexadecimal) are of the start that it was made of, ``made`` is µs since 1970. ``format``
+    is the files' format version, ``program`` the version of the program that made the backup.
     """
 
     layout: int = LAYOUT
@@ -41,6 +43,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     checkpoint: int
     cut: int
+    format: int = FORMAT
+    program: str = PROGRAM
     files: list[StoredFile]
 
     @property
@@ -95,9 +99,22 @@ def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
             _check(file)
     except (msgspec.MsgspecError, ValueError) as error:
         raise _damaged(path, f"it is not one of this version ({error})") from error
-    if manifest.layout != LAYOUT or manifest.name != name:
-        raise _damaged(path, f"it is of backup {manifest.name}, layout {manifest.layout}")
+    if manifest.layout != LAYOUT:
+        raise _damaged(path, f"it is of layout {manifest.layout}, made by txbroker {manifest.program}, a newer version")
+    if manifest.name != name:
+        raise _damaged(path, f"it is of backup {manifest.name}")
     return manifest
+
+
+def check_format(manifest: Manifest) -> None:
+    """Raise :class:`UnknownFormat` for a backup of data whose format is not known here."""
+    if manifest.format > FORMAT:
+        raise UnknownFormat(
+            f"backup {manifest.name} is of format {manifest.format}, made by txbroker {manifest.program}; this is "
+            f"txbroker {PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. Restore it "
+            f"with version {manifest.program} or a newer one, or choose a backup of before the upgrade",
+            layout.manifest_file(manifest.name),
+        )
 
 
 def _check(file: StoredFile) -> None:

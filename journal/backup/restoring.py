@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from journal.backup import layout
-from journal.backup.manifest import Manifest, StoredFile, read_manifest
+from journal.backup.manifest import Manifest, StoredFile, check_format, read_manifest
 from journal.backup.object_store import FORCED_BYTES, FORCED_TOGETHER, damaged_object, prove
 from journal.backup.pace import AT_ONCE, Pace
 from journal.engine.engine import Engine
@@ -59,7 +59,7 @@ def restore(
     """Restore a backup, "" for the newest one, to an empty directory, made if it is missing; nothing may have it open.
 
     With ``as_copy`` the data get an identity of their own, and decide nothing for the original. Raises
-    :class:`UnknownBackup`, :class:`CorruptBackup` before anything is written, :class:`ForeignDirectory` if the
+    :class:`UnknownBackup`, :class:`CorruptBackup`, :class:`UnknownFormat` before anything is written, :class:`ForeignDirectory` if the
     directory is not empty, and ``OSError``; then the directory may hold a part, which no start goes past.
     """
     pace, progress = pace or Pace(), progress or _silent
@@ -68,6 +68,7 @@ def restore(
     if not names:
         raise UnknownBackup("the directory holds no finished backup; nothing was done")
     manifest = read_manifest(backups, name or names[-1])
+    check_format(manifest)
     if target.exists(""):
         _check_empty(target)
     progress("reading all of the backup", 0, manifest.bytes)

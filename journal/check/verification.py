@@ -25,6 +25,7 @@ from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.repair_notes import RESTORE_UNFINISHED, UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
+from journal.formats.version_file import DAMAGED, is_damaged
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.records.journal_headers import FileHeader
@@ -285,7 +286,7 @@ class _Verification:
 
 def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
     """Yield findings about repairs: each one, with its losses; and one that was begun and not finished, as a restore
-    may be.
+    may be. And one about a file ``txbroker.version`` that says nothing.
     """
     if filesystem.exists(filenames.RESTORE):
         yield Finding(filenames.RESTORE, 0, RESTORE_UNFINISHED)
@@ -298,6 +299,8 @@ def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
         yield Finding(filenames.REPAIRS, 0, reason_of(error), True)
     except OSError as error:
         yield unreadable(filenames.REPAIRS, error)
+    if is_damaged(filesystem):
+        yield Finding(filenames.VERSION, 0, f"{DAMAGED}; a start writes it anew", True)
 
 
 def size_if_readable(filesystem: IFilesystem, path: str) -> int:

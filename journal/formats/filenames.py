@@ -4,6 +4,7 @@
 
     lock                                            held while the directory is open
     ballast                                         space given up so that recovery can finish on a full disk
+    txbroker.version                                the format's number, and which version of the program started here
         witness                                         how far the journal was forced, recorded outside of it
     journal/<first LSN>.journal
     journal/spare.next                              zero-filled and forced, ready to become a journal file
@@ -38,6 +39,7 @@ from journal.errors import InvalidName
 LOCK = "lock"
 BALLAST = "ballast"
 WITNESS = "witness"
+VERSION = "txbroker.version"
 ADMIN_SOCKET = "admin.sock"
 JOURNAL_DIRECTORY = "journal"
 CHECKPOINT_DIRECTORY = "checkpoints"
@@ -63,7 +65,18 @@ RESERVED_PREFIX = "txbroker."
 """The beginning of the names of the engine's own topics."""
 
 IN_ROOT = frozenset(
-    (LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, RESTORE, *REPAIR_FILES, *DIRECTORIES, TRANSIENT_DIRECTORY)
+    (
+        LOCK,
+        BALLAST,
+        WITNESS,
+        VERSION,
+        ADMIN_SOCKET,
+        REPAIRS,
+        RESTORE,
+        *REPAIR_FILES,
+        *DIRECTORIES,
+        TRANSIENT_DIRECTORY,
+    )
 )
 """All fixed names in the data directory itself."""
 

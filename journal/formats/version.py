@@ -1,6 +1,7 @@
-"""The version of the formats of a data directory: the last byte of every file's magic, and a byte of every frame.
+"""The version of the formats of a data directory, and of this program.
 
-All of a directory's files have one. A directory of another version is refused by name, with all its files as they were.
+The format's is the last byte of every file's magic, and a byte of every frame. A directory of a version that is not
+known is refused by name, with all its files as they were. ``docs/upgrading.md`` says when the number is raised.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from typing import Final
 
 FORMAT: Final = 2
 """The version that is written and read."""
+
+PROGRAM: Final = "0.2.0"
+"""The version of this program, of all its distributions; `.ci/set-version` states it where files need it beside."""
 
 
 def magic(name: bytes) -> bytes:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from journal.errors import ForeignDirectory, UnknownFormat
 from journal.formats import filenames
 from journal.formats.checkpoint import MAGIC as CHECKPOINT_MAGIC
-from journal.formats.version import FORMAT, version_of
+from journal.formats.version import FORMAT, PROGRAM, version_of
+from journal.formats.version_file import read_version
 from journal.formats.witness import MAGIC as WITNESS_MAGIC
 from journal.interfaces import IFilesystem
 from journal.records.journal_headers import FILE_MAGIC
@@ -45,10 +46,14 @@ def check_ours(filesystem: IFilesystem) -> None:
 
 
 def check_version(filesystem: IFilesystem) -> None:
-    """Raise :class:`UnknownFormat` if the directory is of another format version. Writes nothing.
+    """Raise :class:`UnknownFormat` if the directory is of a format version that is not known. Writes nothing.
 
-    That is, if a file says so and none says that it is of ours: a single one may be damaged.
+    That is, if the file ``txbroker.version`` says so; or if another file does and none says that it is of ours: a
+    single one may be damaged.
     """
+    written = read_version(filesystem)
+    if written is not None and written.format != FORMAT:
+        raise _unknown(filenames.VERSION, written.format, written.program)
     foreign: tuple[str, int] | None = None
     for path, known in _versioned(filesystem):
         try:
@@ -60,13 +65,25 @@ def check_version(filesystem: IFilesystem) -> None:
         if found and foreign is None:
             foreign = path, found
     if foreign is not None:
-        path, found = foreign
-        raise UnknownFormat(
-            f"{path} is of format version {found}, which is not known here: another version of this program wrote "
-            f"the directory, and this one reads and writes {FORMAT}. Nothing was written or changed. Go on with the "
-            "version that wrote it, or begin with an empty directory",
-            path,
+        raise _unknown(*foreign)
+
+
+def _unknown(path: str, found: int, program: str = "") -> UnknownFormat:
+    """Return the error for a directory of that format, which ``path`` tells; ``program`` wrote it, "" if not known."""
+    if found < FORMAT:
+        writer = f"txbroker {program}" if program else "a development version from before the first release"
+        step = "Begin with an empty directory, or go on with the version that wrote it"
+    else:
+        writer = f"txbroker {program}" if program else "a newer version of txbroker"
+        step = (
+            f"Start version {program or 'that wrote it'} or a newer one here, or go back to this one with the backup "
+            "that was made before the upgrade (docs/upgrading.md)"
         )
+    return UnknownFormat(
+        f"{path} says that the data directory is of format {found}, written by {writer}; this is txbroker "
+        f"{PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. {step}",
+        path,
+    )
 
 
 def _versioned(filesystem: IFilesystem) -> Iterator[tuple[str, bytes]]:

@@ -26,6 +26,7 @@ from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
 from journal.formats.repair_notes import RESTORE_UNFINISHED, UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
+from journal.formats.version_file import DAMAGED, is_damaged, write_version
 from journal.formats.witness import NOTHING, WITNESS_LOST, read_witness
 from journal.interfaces import IClock, IFilesystem, IFold, ILock, IObserver
 from journal.log.catalog import Catalog, no_room
@@ -192,6 +193,8 @@ class _Recovery:
         """Run all steps, in order."""
         self._make_room_on_disk()
         self._report.notes += map(told, repair_notes(self._filesystem))
+        if is_damaged(self._filesystem):
+            self._report.notes.append(f"{DAMAGED}; it is written anew")
         checkpoint, kept, notes = choose_checkpoint(self._filesystem, self._witness)
         self._report.notes += notes
         scans = self._scan.scan(checkpoint)
@@ -345,8 +348,10 @@ class _Recovery:
     ) -> None:
         """Begin a new file above every earlier LSN; its first record rolls active transactions back.
 
-        A new time line begins above all that the lost one can have used.
+        A new time line begins above all that the lost one can have used. What says the format comes first, so that an
+        older version refuses the directory by name from before anything in it is of a newer one.
         """
+        write_version(self._filesystem)
         step = 1 if restored is Restored.NOT else 1 + RESTORED_STARTS
         end = scans[-1].end.next_lsn if scans else 1
         highest = scans[-1].header.first_lsn if scans else 0

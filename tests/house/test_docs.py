@@ -14,6 +14,7 @@ from crc32c import crc32c
 from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.formats.compression import SIZE
+from journal.formats.version_file import Written, pack_version
 from journal.parties import Owner
 from journal.records import journal_headers, outcome_entry, record
 from journal.records.outcome_entry import ArchivedOutcome, Part
@@ -94,6 +95,7 @@ def worked_bytes() -> dict[str, bytes]:
         "started": record.pack(Started(1, 1000, TIME, NONCE), b"", record.seed(SALT, 1 << 36)),
         "outcome": bytes(entry),
         "file-header": header[:56],
+        "version": pack_version(Written(2, "0.2.0")),
         "group-header": journal_headers.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
         "hello": codec.encode(commands.Hello(1, "txbroker", [3], "example")),
         "offered": codec.encode(commands.Offered(1, 3, "txbroker", ["SCRAM-SHA-256", "ANONYMOUS"])),
@@ -177,7 +179,7 @@ def test_every_figure_of_the_status_is_documented() -> None:
     section = text.partition("## Status")[2].partition("\n## ")[0]
     engine = recover(MemoryFilesystem(), ManualClock(), folds=client_folds())
     status = Broker(engine, BrokerSettings()).describing.status()
-    of_the_client = {"client_build"}
+    of_the_client = {"client_version", "client_build"}
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys() | of_the_client
 
 

@@ -176,7 +176,8 @@ def test_the_metrics_say_what_the_status_says_and_what_took_how_long(watched):
     assert after["txbroker_messages_received_total",] == status["messages_in"] == 20
     assert after["txbroker_journal_forced_lsn",] >= status["forced_lsn"]
     assert after["txbroker_uptime_seconds",] == pytest.approx(status["uptime"] / 1e6, abs=PATIENCE)
-    assert after["txbroker_info", ("build", status["build"])] == 1
+    labels = [str(part) for name in ("build", "format", "version") for part in (name, status[name])]
+    assert after["txbroker_info", *zip(labels[::2], labels[1::2], strict=True)] == 1
     assert after["process_resident_memory_bytes",] > 10 << 20
     assert after["process_open_fds",] > 5
 

@@ -83,6 +83,7 @@ KINDS: dict[str, dict[str, str]] = {
     "recycled": dict.fromkeys(DAMAGES, NOTHING),
     "ballast": dict.fromkeys(DAMAGES, NOTHING),
     "witness": dict.fromkeys(DAMAGES, TOLD),
+    "version": {**dict.fromkeys(DAMAGES, TOLD), "missing": NOTHING},
 }
 """What becomes of each kind of damage to each kind of file. docs/recovery.md says the same in words."""
 
@@ -138,7 +139,7 @@ def swappable() -> list[tuple[str, str]]:
     by_kind: dict[str, list[str]] = {}
     for path, data in sorted(case().files.items()):
         kind = path.rpartition(".")[2]
-        if data and kind not in ("ballast", "witness"):
+        if data and kind not in ("ballast", "version", "witness"):
             by_kind.setdefault("journal" if kind in ("next", "recycled") else kind, []).append(path)
     return [pair for paths in by_kind.values() for pair in combinations(paths, 2)]
 

@@ -12,6 +12,9 @@ import journal
 from journal.check import verify
 from journal.constants import BLOCK
 from journal.errors import ForeignDirectory, UnknownFormat
+from journal.formats import filenames
+from journal.formats.version import FORMAT, PROGRAM
+from journal.formats.version_file import OURS, Written, pack_version, read_version
 from journal.recovery.first_use import check_ours
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem, PowerCut
@@ -101,7 +104,9 @@ def used():
 
 
 def versioned(filesystem):
-    """The places of the version in the files that a start looks at."""
+    """The places of the version in the files that a start looks at, where no file ``txbroker.version`` tells it."""
+    if filesystem.exists(filenames.VERSION):
+        filesystem.unlink(filenames.VERSION)
     yield "witness", 7
     for directory in ("checkpoints", "journal"):
         for name in filesystem.list_directory(directory):
@@ -131,8 +136,11 @@ def test_a_directory_of_another_format_version_is_refused_by_name_and_left_as_it
         with pytest.raises(UnknownFormat) as refused:
             looks(filesystem)
         said = str(refused.value)
-        assert f"is of format version {version}, which is not known here" in said
-        assert "this one reads and writes 2. Nothing was written or changed" in said
+        assert f"says that the data directory is of format {version}, written by " in said
+        assert (
+            f"this is txbroker {PROGRAM}, which reads and writes format 2. Nothing was written or changed"
+            in said
+        )
         assert said.startswith(refused.value.path)
         assert contents(filesystem) == before
 
@@ -156,5 +164,59 @@ def test_a_directory_of_version_1_as_it_was_written_then_is_refused(tmp_path):
         bytes.fromhex("545842434b505401")
     )
     (tmp_path / "journal" / f"{68719476736:032}.journal").write_bytes(bytes.fromhex("5458424a524e4c01"))
-    with pytest.raises(UnknownFormat, match="witness is of format version 1, which is not known here"):
+    said = "witness says that the data directory is of format 1, written by a development version from before"
+    with pytest.raises(UnknownFormat, match=said):
         journal.open(tmp_path)
+
+
+def rewritten(filesystem, written):
+    """The directory says that this wrote it."""
+    file = filesystem.open(filenames.VERSION)
+    packed = pack_version(written)
+    write_fully(file, 0, [packed])
+    file.truncate(len(packed))
+    file.close()
+
+
+@pytest.mark.parametrize("looks", [Room, diagnose, lambda each: list(verify(each))])
+def test_a_directory_of_a_newer_format_is_refused_with_the_version_that_wrote_it_and_what_to_do(looks):
+    """Every other file still says our format, as when the newer version was killed in its first moment here."""
+    filesystem = used()
+    rewritten(filesystem, Written(FORMAT + 1, "0.9.0"))
+    before = contents(filesystem)
+    with pytest.raises(UnknownFormat) as refused:
+        looks(filesystem)
+    assert str(refused.value) == (
+        f"txbroker.version says that the data directory is of format {FORMAT + 1}, written by txbroker 0.9.0; this is "
+        f"txbroker {PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. Start version "
+        "0.9.0 or a newer one here, or go back to this one with the backup that was made before the upgrade "
+        "(docs/upgrading.md)"
+    )
+    assert contents(filesystem) == before
+
+
+def test_another_version_of_the_same_format_is_no_hindrance_and_the_start_says_its_own():
+    filesystem = used()
+    rewritten(filesystem, Written(FORMAT, "0.9.12"))
+    assert not Room(filesystem).engine.report.notes
+    assert read_version(filesystem) == OURS
+
+
+def test_the_version_is_on_disk_before_anything_that_a_start_writes():
+    """Seen with it written behind the new journal file: a power cut left that file under another version's name."""
+    for nth in range(1, 60):
+        filesystem = used()
+        rewritten(filesystem, Written(FORMAT, "0.9.12"))
+        for path in contents(filesystem):
+            filesystem.open(path).force()
+        files = set(contents(filesystem))
+        try:
+            Room(filesystem, cut_at=nth)
+        except PowerCut:
+            for seed in range(4):
+                cut = filesystem.crash_clone(seed)
+                if {path for path in contents(cut) if path.endswith(".journal")} - files:
+                    assert read_version(cut) == OURS
+        else:
+            break
+    assert nth > 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import journal
+from journal.formats.version import FORMAT, PROGRAM
 
 
 class Counted(Protocol):
@@ -37,6 +38,8 @@ def status_of(broker: Counted) -> dict[str, int | float | str]:
     return {
         **broker.describing.gauges(),
         **broker.orphans.gauges(broker.engine.now()),
+        "version": PROGRAM,
+        "format": FORMAT,
         "build": journal.BUILD.value,
         "uptime": broker.engine.now() - broker.started_at,
         "sessions": len(broker.sessions),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import journal
 from journal.formats.filenames import is_internal
+from journal.formats.version import FORMAT, PROGRAM
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.monitoring.exposition import COUNTER, HISTOGRAM, Metric
 
@@ -84,6 +85,8 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "disk_full": _gauge("disk_full", "1 while new work is refused because the disk is full."),
     "disk_bytes_free": _gauge("disk_free_bytes", "Free space of the disk that the data are on."),
     "disk_bytes_needed": _gauge("disk_needed_bytes", "What must stay free on it."),
+    "version": None,
+    "format": None,
     "build": None,
     "uptime": _gauge("uptime_seconds", "Time since this start.", MICROSECONDS),
     "sessions": _gauge("sessions", "Sessions: connections whose clients have logged in."),
@@ -148,7 +151,7 @@ STATUS: Final[Mapping[str, Shown | None]] = {
 }
 """Every figure of ``txbroker status``; None for what is a label of ``txbroker_info``, or is no use to a monitor."""
 
-INFO: Final = Metric("txbroker_info", "1, with the build that runs.")
+INFO: Final = Metric("txbroker_info", "1, with the version that runs, its build, and the format of the data.")
 READY: Final = Metric("txbroker_ready", "1 if clients should come, 0 while it recovers, stops or has failed.")
 FORCES: Final = Metric("txbroker_force_seconds", "Writing and forcing a group of the journal.", HISTOGRAM)
 REQUESTS: Final = Metric(
@@ -193,7 +196,7 @@ def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Itera
     ``others`` are gauges of those who know the broker. ``most`` bounds the series of topics, queues and groups, 0 for
     none.
     """
-    yield INFO.head() + INFO.series(1, {"build": journal.BUILD.value})
+    yield INFO.head() + INFO.series(1, {"version": PROGRAM, "format": str(FORMAT), "build": journal.BUILD.value})
     status = broker.describing.status()
     for name, shown in STATUS.items():
         value = status[name]

@@ -30,6 +30,7 @@ from journal.engine.engine import Engine
 from journal.errors import InvalidSetting, TxBrokerError
 from journal.folds.table import client_folds
 from journal.formats import filenames
+from journal.formats.version import FORMAT, PROGRAM
 from journal.recovery.start import recover
 from journal.vfs.c_library import keep_freed_memory
 from journal.vfs.clock import SystemClock
@@ -312,8 +313,8 @@ class TxBrokerService(Service):
             listening.address(description.partition(":")[0], port) for description, port in self.ports.items()
         )
         self.log.info(
-            "txbroker ready listening={listening} start={start} {report}",
-            listening=addresses, start=engine.start_number, report=engine.report,
+            "txbroker ready version={version} format={format} listening={listening} start={start} {report}",
+            version=PROGRAM, format=FORMAT, listening=addresses, start=engine.start_number, report=engine.report,
         )  # fmt: skip
 
     def _say_listening(self) -> None:

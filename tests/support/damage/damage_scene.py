@@ -84,7 +84,7 @@ def telling(path: str) -> list[range]:
         return [range(FILE_HEADER), range(BLOCK, BLOCK + FILE_HEADER), *groups(data)]
     if kind == "staged":  # a start works without the header: verification and repair need it
         return [range(STAGED_HEADER_BYTES, len(data))]
-    if kind in ("checkpoint", "index", "time") or path == "witness":
+    if kind in ("checkpoint", "index", "time") or path in ("txbroker.version", "witness"):
         return [range(len(data))]
     if kind == "log" and "/gone-" not in path:
         return frames_of(path, data)

@@ -8,12 +8,16 @@ from typing import Final
 import click
 
 import journal
+from journal.formats.version import PROGRAM
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import age_text, emit, facts, size_text
 
 GROUPS: Final = {
     "Broker": (
+        "version",
+        "format",
         "build",
+        "client_version",
         "client_build",
         "uptime",
         "start",
@@ -85,10 +89,11 @@ GROUPS: Final = {
 def status(invocation: Invocation) -> None:
     """Show the broker's counters and gauges.
 
-    Two of them say whether broker and client run compiled modules.
+    Four of them tell the versions of broker and client and whether they run compiled modules; format is the number
+    of the data directory's format: while it is the same, an older version can start there again.
     """
     with invocation.connect() as broker:
-        values = {**broker.status(), "client_build": journal.BUILD.value}
+        values = {**broker.status(), "client_version": PROGRAM, "client_build": journal.BUILD.value}
     emit(invocation.as_json, values, lambda: facts(grouped(values)))
 
 

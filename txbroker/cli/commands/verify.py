@@ -14,6 +14,8 @@ from rich.text import Text
 from journal import check
 from journal.check import Finding, Level, Tally
 from journal.constants import MIB
+from journal.formats.version import FORMAT
+from journal.formats.version_file import Written, read_version
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.directory.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.directory.findings import findings_shown
@@ -43,6 +45,7 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
     """
     filesystem = data_directory(directory)
     tally, depth = Tally(), Level(level or Level.FULL.value)
+    written = read_version(filesystem)
     with held_still(filesystem, directory):
         begun = time.monotonic()
         findings = look(filesystem, depth, tally)
@@ -51,11 +54,13 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
     document = {
         "level": depth.value,
         "damaged": damaged,
+        "format": FORMAT,
+        "program": written.program if written is not None else None,
         "seconds": round(seconds, 3),
         "checked": tally.facts(),
         "findings": [finding_json(finding) for finding in findings],
     }
-    emit(invocation.as_json, document, lambda: _shown(findings, tally, depth, seconds, directory))
+    emit(invocation.as_json, document, lambda: _shown(findings, tally, depth, seconds, directory, written))
     if damaged:
         raise click.exceptions.Exit(int(Exit.CORRUPT))
 
@@ -95,9 +100,16 @@ class Advance:
 
 
 def _shown(
-    findings: list[Finding], tally: Tally, level: Level, seconds: float, directory: str
+    findings: list[Finding],
+    tally: Tally,
+    level: Level,
+    seconds: float,
+    directory: str,
+    written: Written | None,
 ) -> RenderableType:
-    parts: list[RenderableType] = [facts(_checked(tally, level, seconds))]
+    program = f", last started by txbroker {written.program}" if written is not None else ""
+    lines = [("format", f"{FORMAT}{program}"), *_checked(tally, level, seconds)]
+    parts: list[RenderableType] = [facts(lines)]
     findings = sorted(findings, key=lambda finding: finding.harmless)
     if findings:
         parts += ["", findings_shown(findings[:MOST_SHOWN], "")]
