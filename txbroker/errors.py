@@ -25,7 +25,10 @@ class PeerViolation(TxBrokerError):
 
 
 class VersionRefused(RequestRefused):
-    """Client and broker have no protocol version in common; the message lists both."""
+    """Client and broker have no protocol version in common, or the client asks for what only a newer broker knows.
+
+    The message says which. Nothing has changed.
+    """
 
 
 class BrokerReplaced(RequestRefused):

@@ -100,7 +100,9 @@ def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
     except (msgspec.MsgspecError, ValueError) as error:
         raise _damaged(path, f"it is not one of this version ({error})") from error
     if manifest.layout != LAYOUT:
-        raise _damaged(path, f"it is of layout {manifest.layout}, made by txbroker {manifest.program}, a newer version")
+        raise _damaged(
+            path, f"it is of layout {manifest.layout}, made by txbroker {manifest.program}, a newer version"
+        )
     if manifest.name != name:
         raise _damaged(path, f"it is of backup {manifest.name}")
     return manifest

@@ -59,8 +59,9 @@ def restore(
     """Restore a backup, "" for the newest one, to an empty directory, made if it is missing; nothing may have it open.
 
     With ``as_copy`` the data get an identity of their own, and decide nothing for the original. Raises
-    :class:`UnknownBackup`, :class:`CorruptBackup`, :class:`UnknownFormat` before anything is written, :class:`ForeignDirectory` if the
-    directory is not empty, and ``OSError``; then the directory may hold a part, which no start goes past.
+    :class:`UnknownBackup`, :class:`CorruptBackup` or :class:`UnknownFormat` before anything is written,
+    :class:`ForeignDirectory` if the directory is not empty, and ``OSError``; then the directory may hold a part, which
+    no start goes past.
     """
     pace, progress = pace or Pace(), progress or _silent
     layout.check_backups(backups)

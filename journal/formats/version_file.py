@@ -1,7 +1,7 @@
 """The file ``txbroker.version`` of a data directory: its format, and which version of this program started there last.
 
-It is text for people, and a start that does not know the format says by it what wrote the directory. Nothing else depends on
-it: one that is missing or damaged is written anew by the next start.
+It is text for people, and a start that does not know the format says by it what wrote the directory. Nothing else
+depends on it: one that is missing or damaged is written anew by the next start.
 """
 
 from __future__ import annotations

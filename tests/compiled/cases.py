@@ -22,6 +22,7 @@ from journal.records.record import Mark, Messages, Started, TopicDeleted
 from journal.vfs import force_calls
 from tests.compiled.builds import Builds, outcome
 from txbroker.wire import messages
+from txbroker.wire.newer_request import unread_request
 
 INTERESTING = (
     0,
@@ -269,7 +270,12 @@ def wire_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, O
     )
     found: list[list[Any]] = [[], []]
     yield tuple(
-        (*outcome(each.cut, seen, start, work, each_costs, max_head, max_data, _decode, into), into)
+        (
+            *outcome(
+                each.cut, seen, start, work, each_costs, max_head, max_data, _decode, unread_request, into
+            ),
+            into,
+        )
         for each, into in zip(builds, found, strict=True)
     )
 

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from journal.formats.version import FORMAT, PROGRAM
-
 from benchmarks.fair.certificate import write_certificate
+from journal.formats.version import FORMAT, PROGRAM
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
 from txbroker.wire.messages import AskStatus, Done, GoingAway, Ping, Send, Sent
@@ -68,7 +67,15 @@ def test_one_line_says_when_and_where_it_is_ready_and_what_was_recovered(data):
         assert [line for line in broker.output.splitlines() if "txbroker ready" in line] == [
             broker.ready_line
         ]
-        for name in (f"version={PROGRAM}", f"format={FORMAT}", "start=1", "recovery=0.", "replayed=0", "rolled_back=0", "in_doubt=0"):
+        for name in (
+            f"version={PROGRAM}",
+            f"format={FORMAT}",
+            "start=1",
+            "recovery=0.",
+            "replayed=0",
+            "rolled_back=0",
+            "in_doubt=0",
+        ):
             assert name in broker.ready_line
 
 

@@ -39,6 +39,7 @@ from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.passes import passes_of
+from txbroker.broker.plain_answers import PLAIN_ANSWERS
 from txbroker.broker.queues.wiring import delaying, queueing, tell_of
 from txbroker.broker.request_times import Timing
 from txbroker.broker.schedule.scheduling import Scheduling
@@ -79,7 +80,6 @@ from txbroker.wire.messages import (
     Cancel,
     Commit,
     DescribeGroup,
-    Done,
     Fetch,
     FindMessages,
     Forget,
@@ -88,7 +88,6 @@ from txbroker.wire.messages import (
     Login,
     OffsetsForTime,
     OpenProducer,
-    Ping,
     Prepare,
     Rollback,
     Send,
@@ -254,7 +253,7 @@ class Broker:
     def _make_handlers(self) -> dict[type, Handler]:
         transacting, consuming, describing = self.transacting, self.consuming, self.describing
         handlers: dict[type, Handler] = {
-            Ping: self._ping,
+            **PLAIN_ANSWERS,
             Send: self.sending.send,
             OpenProducer: self.sending.open_producer,
             Fetch: self.fetching.fetch,
@@ -450,9 +449,6 @@ class Broker:
     def _failed(self, doing: str, error: BaseException) -> None:
         if self.on_failure is not None:
             self.on_failure(doing, error)
-
-    def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
-        session.deliver(encode(Done(command.correlation)))
 
     def _cancel(self, session: Session, command: Cancel, data: memoryview) -> None:
         self.fetching.cancel(session, command, data)

@@ -196,7 +196,9 @@ def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Itera
     ``others`` are gauges of those who know the broker. ``most`` bounds the series of topics, queues and groups, 0 for
     none.
     """
-    yield INFO.head() + INFO.series(1, {"version": PROGRAM, "format": str(FORMAT), "build": journal.BUILD.value})
+    yield INFO.head() + INFO.series(
+        1, {"version": PROGRAM, "format": str(FORMAT), "build": journal.BUILD.value}
+    )
     status = broker.describing.status()
     for name, shown in STATUS.items():
         value = status[name]

@@ -313,8 +313,8 @@ class TxBrokerService(Service):
             listening.address(description.partition(":")[0], port) for description, port in self.ports.items()
         )
         self.log.info(
-            "txbroker ready version={version} format={format} listening={listening} start={start} {report}",
-            version=PROGRAM, format=FORMAT, listening=addresses, start=engine.start_number, report=engine.report,
+            "txbroker ready version={version} format={data_format} listening={listening} start={start} {report}",
+            version=PROGRAM, data_format=FORMAT, listening=addresses, start=engine.start_number, report=engine.report,
         )  # fmt: skip
 
     def _say_listening(self) -> None:

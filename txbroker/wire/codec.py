@@ -18,6 +18,7 @@ from txbroker.wire.framing import cut
 from txbroker.wire.framing import encode as encode
 from txbroker.wire.framing import encode_parts as encode_parts
 from txbroker.wire.messages import LENGTH_BYTES, MAX_ANSWER_HEAD, MAX_HEAD, AnyAnswer, AnyRequest, Request
+from txbroker.wire.newer_request import unread_request, violation
 
 MessageType = TypeVar("MessageType")
 
@@ -70,13 +71,21 @@ def _head_decoder(messages: type) -> Callable[[memoryview], Any]:
 class Decoder(Generic[MessageType]):
     """Takes a peer's bytes as they come, returns whole messages.
 
+    ``unread`` says what becomes of a head that cannot be decoded; by itself it is a violation.
     ``max_data`` bounds the data part. Memory held is at most one message of the largest size, whatever lengths the peer
     claims and however small its pieces are: nothing is reserved ahead of the bytes. After a :class:`PeerViolation` the
     connection must be closed; the decoder refuses more.
     """
 
-    def __init__(self, messages: type, max_data: int, max_head: int = MAX_HEAD) -> None:
+    def __init__(
+        self,
+        messages: type,
+        max_data: int,
+        max_head: int = MAX_HEAD,
+        unread: Callable[[memoryview, Exception], Any] = violation,
+    ) -> None:
         self._decode_head: Callable[[memoryview], MessageType] = _head_decoder(messages)
+        self._unread = unread
         self._max_data = max_data
         self._max_head = max_head
         # The bytes that have come and were not decoded, from ``_position`` on.
@@ -158,7 +167,15 @@ class Decoder(Generic[MessageType]):
         """Append the next whole messages to ``found``; return whether there is no other."""
         try:
             self._position, needed = cut(
-                view, self._position, work, each, self._max_head, self._max_data, self._decode_head, found
+                view,
+                self._position,
+                work,
+                each,
+                self._max_head,
+                self._max_data,
+                self._decode_head,
+                self._unread,
+                found,
             )
         except PeerViolation as error:
             self._failed = str(error)
@@ -172,7 +189,7 @@ class Decoder(Generic[MessageType]):
 
 def request_decoder(max_data: int) -> Decoder[AnyRequest]:
     """Return a decoder for the broker's side."""
-    return Decoder(AnyRequest, max_data)  # type: ignore[arg-type]
+    return Decoder(AnyRequest, max_data, unread=unread_request)  # type: ignore[arg-type]
 
 
 def answer_decoder(max_data: int) -> Decoder[AnyAnswer]:

@@ -13,5 +13,6 @@ cpdef bytes encode(head, data=*)
     head_length=cython.longlong, after=cython.longlong, head_end=cython.longlong, data_length=cython.longlong,
 )
 cpdef tuple cut(
-    view, long long position, double work, long long each, long long max_head, long long max_data, decode, list found
+    view, long long position, double work, long long each, long long max_head, long long max_data, decode, unread,
+    list found
 )

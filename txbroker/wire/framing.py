@@ -46,12 +46,13 @@ def cut(
     max_head: int,
     max_data: int,
     decode: Callable[[memoryview], MessageType],
+    unread: Callable[[memoryview, Exception], MessageType],
     found: list[tuple[MessageType, memoryview]],
 ) -> tuple[int, int]:
     """Append the next whole messages to ``found``, until they reach ``work``, counted in bytes and ``each`` for each.
 
-    Returns the position behind them, and how many bytes the message there needs that is not whole; 0 if there may be
-    another whole one. ``decode`` decodes a head. Raises :class:`PeerViolation`.
+    Returns the position behind them, and the bytes that an unfinished message there needs; 0 if there may be a whole
+    one. ``unread`` returns what stands for a head that ``decode`` cannot decode. Raises :class:`PeerViolation`.
     """
     end, stop = len(view), position + work
     max_total = max_head + max_data + OVERHEAD
@@ -78,7 +79,7 @@ def cut(
         try:
             head = decode(view[position + OVERHEAD : head_end])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise PeerViolation(f"a head is not one of the protocol's: {error}") from error
+            head = unread(view[position + OVERHEAD : head_end], error)
         found.append((head, view[head_end + LENGTH_BYTES : after]))
         position = after
     if end - position < LENGTH_BYTES:

@@ -16,13 +16,16 @@ from txbroker.wire.secret import Secret
 MAX_BEGUN: Final = 1000  # offsets of one BeginMessages
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A request of a client. ``correlation`` is the client's, unique among its unanswered requests."""
+class Request(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A request of a client. ``correlation`` is the client's, unique among its unanswered requests.
+
+    One with more fields than are known here is not read: what they ask for would be left out without a word.
+    """
 
     correlation: int
 
 
-class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """The session that a client had before, as in its :class:`Welcome`; ``start`` is the nonce of the start."""
 
     session: int
@@ -69,7 +72,7 @@ class DescribeTopics(Request, frozen=True, tag=5):
     names: list[str] | None = None
 
 
-class Reader(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Reader(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """Positions of a :class:`Fetch` that are read for a group: ``first`` and as many as there are ``generations``.
 
     Each generation is the one with which the partition was claimed for the reader; 0 is no claim, and is not checked.

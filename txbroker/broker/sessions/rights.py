@@ -88,6 +88,7 @@ from txbroker.wire.messages import (
     UnpinFiles,
     Whether,
 )
+from txbroker.wire.newer_request import NewerRequest
 
 
 def _always(command: Any) -> bool:  # noqa: ARG001
@@ -308,7 +309,7 @@ def judge_rights(rights: Rights, command: Any) -> None:
     """Raise unless a request may be carried out: the one place where this is asked, whether it was parked, timed or
     came just now.
     """
-    if not rights.knows(command):
+    if not rights.knows(command) and type(command) is not NewerRequest:  # which is refused, whoever asks
         meant = command.request if type(command) is Timed else command
         for need in needs_of(meant):
             rights.judge(need, meant)
