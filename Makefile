@@ -246,6 +246,7 @@ lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --constraint requirements/test.txt $(SERVED) --output-file requirements/image.txt
 	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(SHOWN) --group docs --output-file requirements/docs.txt
+	$(PIN) 3.11 --constraint requirements/test.txt --group release --output-file requirements/release.txt
 	$(PIN) 3.11 --group foreign --output-file requirements/foreign.txt
 	$(PIN) 3.12 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/django6.txt
 

@@ -9,9 +9,11 @@ from hashlib import sha256
 from typing import Any
 
 VOLATILE = frozenset(
-    ("prepared_age", "oldest", "waiting", "consumers", "unacknowledged", "bytes", "sessions", "due_in", "due", "due_at")
-    + ("correlation", "ready_bytes", "owner", "address", "age", "segments", "is_on")
-)
+    (
+        "address", "age", "bytes", "consumers", "correlation", "due", "due_at", "due_in", "is_on", "oldest", "owner",
+        "prepared_age", "ready_bytes", "segments", "sessions", "unacknowledged", "waiting",
+    )
+)  # fmt: skip
 """Fields that time changes, or who is connected."""
 
 
