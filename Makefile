@@ -75,7 +75,7 @@ compiled: .venv/.ready  ## install the checkout, compiled, into .make/compiled
 	@.ci/install-compiled .venv/bin/python .make/compiled
 
 .PHONY: test-deep
-test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
+test-deep: debian .venv/.ready .make/release/.ready  ## more of the same: more histories, more moments of a death
 	$(RUN) pytest -n 2 -m deep $(ARGS)
 
 # FOREIGN_BROKER=rabbitmq shows what they say of RabbitMQ. What they wrote is in build/foreign. Celery alone takes 25 minutes.
@@ -192,6 +192,24 @@ image: .venv/.ready  ## build the image of a broker, with podman or docker
 	$(CONTAINERS) build $(if $(filter podman,$(CONTAINERS)),--format docker) --file packaging/image/Dockerfile \
 		--tag txbroker:$$($(RUN) txbroker --version | sed 's/.* //') $(ARGS) build/image
 
+# What is built comes from the last commit, twice, in two places; nothing is uploaded. docs/releasing.md says what comes next.
+.PHONY: release
+release: .make/release/.ready  ## build a release in build/dist, reproducibly
+	@.ci/build-release .make/release/bin/python build/dist
+
+.PHONY: keep-release
+keep-release: .venv/.ready  ## keep a release's data directory and wheels for later tests
+	$(RUN) tests.releases.make build/dist/*.whl
+
+.PHONY: changelog
+changelog: .make/release/.ready  ## make CHANGELOG.md of the news fragments
+	.make/release/bin/towncrier build --yes $(ARGS) --version "$$(sed -n 's/^PROGRAM: Final = "\(.*\)"$$/\1/p' journal/formats/version.py)"
+
+# Strict: a package that the service knows nothing of is not audited, and that is no success.
+.PHONY: audit
+audit: .make/release/.ready  ## ask for known vulnerabilities of the pinned packages
+	.make/release/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/image.txt $(ARGS)
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes
 	$(RUN) models.check $(ARGS)
@@ -292,6 +310,12 @@ clean:  ## remove everything that make made, .venv too
 
 .make/foreign-suites/.ready: requirements/foreign-suites.txt .ci/foreign-suites .make/foreign/.ready
 	.ci/foreign-suites .make/foreign/bin/python .make/foreign-suites
+	touch $@
+
+# What builds a release has an environment of its own: nothing that runs needs it.
+.make/release/.ready: requirements/release.txt
+	.ci/make-venv $(PYTHON) .make/release
+	.make/release/bin/python -m pip install --quiet --require-hashes --no-deps -r requirements/release.txt
 	touch $@
 
 # The site's generator has an environment of its own: nothing that runs or is tested needs it.

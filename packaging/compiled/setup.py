@@ -73,6 +73,11 @@ class SourceDistribution(sdist):
             target = Path(base_dir) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)
+        # The list of sources also names the C files, by where they lie here: so no two builds would be the same.
+        for listed in Path(base_dir).glob("*.egg-info/SOURCES.txt"):
+            lines = listed.read_text().splitlines()
+            listed.unlink()  # it may be a link to that of the checkout
+            listed.write_text("".join(f"{line}\n" for line in lines if not line.startswith("/")))
 
 
 def extensions() -> list[Extension]:
