@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tests.support.repository import ROOT
+from txbroker.drill.broker.broker_process import BrokerProcess
 
 HERE = Path(__file__).parent
 FIXTURE = "fixture.tar.xz"
@@ -76,8 +79,8 @@ class Installed:
         (site,) = place.glob("lib/python*/site-packages")
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", "--no-index"]
         subprocess.run([*pip, "--no-deps", *map(str, wheels)], check=True, cwd=place)
-        # A path in it that is no site directory: the tests' own .pth files, which name the checkout, are not read.
-        (site / "of_the_tests.pth").write_text(f"{Path(msgspec_home()).parent}\n")
+        # The .pth files of the tests' environment, of which one names the checkout, are not read by this.
+        (site / "of_the_tests.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n")
 
     @property
     def python(self) -> Path:
@@ -105,18 +108,19 @@ class Installed:
 
 def environment() -> dict[str, str]:
     """Return an environment in which nothing of the tests' own shows."""
-    import os
-
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
 
 
-def msgspec_home() -> str:
-    """Return the folder of a package that every client needs."""
-    import msgspec
+class ReleasedBroker(BrokerProcess):
+    """A broker of a release that is installed."""
 
-    return str(Path(msgspec.__file__).parent)
+    def __init__(self, installed: Installed, data: Path, *settings: str) -> None:
+        options = [word for setting in settings for word in ("--set", setting)]
+        log = data.with_name(f"{data.name}-released.log")
+        super().__init__(data, log, options, environment=environment())
+        self._python = installed.python
 
-
-def remove(folder: Path) -> None:
-    """Remove a folder that is there or not."""
-    shutil.rmtree(folder, ignore_errors=True)
+    def _command(self, *first: str) -> list[str]:
+        listen = f"tcp:{self.port}:interface=127.0.0.1"
+        serve = ("-m", "txbroker", "serve", "--data", str(self.data_dir), "--listen", listen)
+        return [str(self._python), *serve, *self._options, *first]
