@@ -154,7 +154,12 @@ def test_the_wheel_of_the_clients_holds_nothing_of_twisteds(wheel):
         "txbroker/drill/report/report.html",
         "spark/audit/report/audit.html",
     } <= {*names}
-    assert {file.split("/")[0] for file in names} == {*SHIPPED, f"txbroker-{VERSION}.dist-info"}
+    shared = f"txbroker-{VERSION}.data"
+    assert {file.split("/")[0] for file in names} == {*SHIPPED, f"txbroker-{VERSION}.dist-info", shared}
+    for folder in ("systemd", "monitoring", "kubernetes"):  # a file that is new there has to be shipped as well
+        here = {file.name for file in (ROOT / "packaging" / folder).iterdir()} - {"alerts_test.yml"}
+        below = f"{shared}/data/share/txbroker/{folder}/"
+        assert {name.removeprefix(below) for name in names if name.startswith(below)} == here
 
 
 def test_the_wheel_of_the_server_holds_the_plugin_and_no_package_of_twisteds_own(server_wheel):
