@@ -223,6 +223,15 @@ class TestTheWhole:
         ]
         assert set(json.loads(results[0].stdout)) == set(json.loads(results[1].stdout))
 
+    def test_a_broker_named_before_the_command_counts_though_the_environment_names_another(self, url):
+        """Seen to fail: a command went to the broker of the environment, which may be quite another one."""
+        nowhere = {"TXBROKER_URL": "tcp:127.0.0.1:1"}
+        for before, after in ((["--broker", url], []), ([], ["--broker", url])):
+            result = CliRunner().invoke(command_line, [*before, "topics", "list", *after], env=nowhere)
+            assert result.exit_code == 0, result.stderr
+        named = CliRunner().invoke(command_line, ["topics", "list"], env={"TXBROKER_URL": url})
+        assert named.exit_code == 0, named.stderr
+
     def test_where_no_broker_is_the_exit_code_says_so(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import txbroker
 from journal.quantities import duration
@@ -99,7 +100,10 @@ pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
 def _take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value is not None and parameter.name is not None:
+    if value is None or parameter.name is None:
+        return
+    # The environment is for the outermost command, which has looked there: an option before the command's name counts.
+    if context.parent is None or context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
         invocation = context.ensure_object(Invocation)
         setattr(invocation, parameter.name, value)
         if parameter.name in ("user", "login_file"):
