@@ -156,7 +156,11 @@ def test_the_wheel_of_the_clients_holds_nothing_of_twisteds(wheel):
     } <= {*names}
     shared = f"txbroker-{VERSION}.data"
     assert {file.split("/")[0] for file in names} == {*SHIPPED, f"txbroker-{VERSION}.dist-info", shared}
-    for folder in ("systemd", "monitoring", "kubernetes"):  # a file that is new there has to be shipped as well
+    for folder in (
+        "systemd",
+        "monitoring",
+        "kubernetes",
+    ):  # a file that is new there has to be shipped as well
         here = {file.name for file in (ROOT / "packaging" / folder).iterdir()} - {"alerts_test.yml"}
         below = f"{shared}/data/share/txbroker/{folder}/"
         assert {name.removeprefix(below) for name in names if name.startswith(below)} == here

@@ -92,3 +92,23 @@ def test_there_are_files_for_all_clients_and_segments():
 def test_the_settings_file_that_init_writes_is_the_one_that_it_reads():
     assert setting("ExecStart").endswith("/txbroker serve --config /etc/txbroker/txbroker.toml")
     assert Path("/var/lib") / setting("StateDirectory") == Path("/var/lib/txbroker")
+
+
+@pytest.mark.slow
+def test_systemd_understands_the_backup_and_its_timer(tmp_path, unit):
+    for name in ("txbroker-backup.service", "txbroker-backup.timer"):
+        text = (FOLDER / name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/txbroker/bin/txbroker", "/bin/sh"))
+        assert analyze("verify", tmp_path / name) == ""
+
+
+def test_a_backup_is_made_as_the_user_whose_the_data_are_in_a_directory_that_may_be_written():
+    text = (FOLDER / "txbroker-backup.service").read_text()
+    assert f"User={setting('User')}" in text
+    [kept] = re.findall(r"^StateDirectory=(\S+)$", text, re.MULTILINE)
+    commands = re.findall(r"^ExecStart=(\S+) (.*)$", text, re.MULTILINE)
+    assert {program for program, _ in commands} == {"/opt/txbroker/bin/txbroker"}
+    assert [f"/var/lib/{kept}" in arguments for _, arguments in commands] == [True, True]
+    data = setting("StateDirectory")
+    assert f"unix:/var/lib/{data}/admin.sock" in text
+    assert f"create /var/lib/{data} " in commands[0][1]

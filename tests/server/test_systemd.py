@@ -10,6 +10,11 @@ import time
 import pytest
 from twisted.internet.task import Clock
 
+import journal
+from journal.constants import MIB
+from journal.engine.settings import JournalSettings
+from journal.formats.version import FORMAT, PROGRAM
+from journal.formats.version_file import Written, pack_version
 from tests.support.broker_process import ENVIRONMENT, PATIENCE, SMALL_FILES, ToldBroker
 from tests.support.reactor_thread import reactor_thread
 from tests.support.waiting import eventually
@@ -286,5 +291,25 @@ def test_a_process_tells_its_stop_and_its_reload(tmp_path, plain_manager):
         assert plain_manager.next() == ["STOPPING=1", STOP, "STATUS=stopping"]
         assert process.wait() == 0
         assert plain_manager.rest() == []
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+def test_whoever_starts_the_wrong_version_reads_why_in_the_status_of_the_service(tmp_path, plain_manager):
+    """Seen as "cannot be opened": the reason was in the log alone, and out of sight after five tries."""
+    environment = {**ENVIRONMENT, "NOTIFY_SOCKET": plain_manager.address}
+    data = tmp_path / "data"
+    journal.open(data, settings=JournalSettings(file_bytes=4 * MIB)).close()
+    (data / "txbroker.version").write_bytes(pack_version(Written(FORMAT + 1, "7.7.0")))
+    process = ToldBroker(data, tmp_path / "log", ("--set", SMALL_FILES), environment=environment)
+    process.launch()
+    try:
+        assert process.wait() == 1
+        [status] = [
+            line for lines in plain_manager.rest() for line in lines if line.startswith("STATUS=failed")
+        ]
+        assert f"format {FORMAT + 1}, written by txbroker 7.7.0; this is txbroker {PROGRAM}" in status
+        assert "Start version 7.7.0 or a newer one here, or go back to this one with the backup" in status
     finally:
         process.kill()

@@ -103,7 +103,10 @@ def _take(context: click.Context, parameter: click.Parameter, value: Any) -> Non
     if value is None or parameter.name is None:
         return
     # The environment is for the outermost command, which has looked there: an option before the command's name counts.
-    if context.parent is None or context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
+    if (
+        context.parent is None
+        or context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT
+    ):
         invocation = context.ensure_object(Invocation)
         setattr(invocation, parameter.name, value)
         if parameter.name in ("user", "login_file"):

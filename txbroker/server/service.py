@@ -27,7 +27,7 @@ from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python.failure import Failure
 
 from journal.engine.engine import Engine
-from journal.errors import InvalidSetting, TxBrokerError
+from journal.errors import InvalidSetting, TxBrokerError, UnknownFormat
 from journal.folds.table import client_folds
 from journal.formats import filenames
 from journal.formats.version import FORMAT, PROGRAM
@@ -411,7 +411,9 @@ class TxBrokerService(Service):
         if self._failed:
             return
         self._failed = True
-        self.watching.health.is_now(Phase.FAILED, what)
+        # The wrong version was started: supervisors show this, while the log scrolls away with each further try.
+        said = f"{what}: {error}" if isinstance(error, UnknownFormat) else what
+        self.watching.health.is_now(Phase.FAILED, said)
         if isinstance(error, TxBrokerError | OSError | CannotListenError):
             self.log.critical("{what}: {error}", what=what, error=f"{type(error).__name__}: {error}")
         else:
