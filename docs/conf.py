@@ -1,7 +1,7 @@
 """Settings of the documentation site, which ``make docs`` builds with Sphinx: every warning fails the build.
 
 The source directory is the root of the checkout, so that links from page to page are the same on the site and in the
-files. Only the pages under ``docs/``, ``ARCHITECTURE.md`` and ``SECURITY.md`` become pages of the site.
+files. Only the pages under ``docs/``, and three beside it, become pages of the site.
 """
 
 import sys
@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 project = "txbroker"
 author = "the txbroker authors"
 root_doc = "docs/index"
-include_patterns = ["ARCHITECTURE.md", "SECURITY.md", "docs/**"]
+include_patterns = ["ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "docs/**"]
 exclude_patterns = [".*", "build", "dist", "docs/static", "**/__pycache__"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "site_extension"]
 

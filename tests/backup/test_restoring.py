@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from journal.backup import layout
 from journal.backup.holds import StoppedHold
+from journal.backup.manifest import read_manifest, write_manifest
 from journal.backup.pruning import prune
 from journal.check import Level, verify
 from journal.constants import RESTORED_STARTS, START_STRIDE
@@ -17,10 +19,14 @@ from journal.errors import (
     RestoredTransaction,
     TransactionRolledBack,
     UnknownBackup,
+    UnknownFormat,
 )
+from journal.formats.version import FORMAT, PROGRAM
+from journal.formats.version_file import Written, pack_version
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
+from journal.vfs.filesystem import write_fully
 from tests.backup.backup_scene import (
     at_the_cut,
     backed_up,
@@ -185,6 +191,29 @@ def test_a_rotten_manifest_is_refused(scene):
         damage(rotten, path, position)
         with pytest.raises(CorruptBackup, match="fails its checksum"):
             restored(rotten)
+
+
+def test_a_backup_of_a_newer_format_is_refused_by_name_before_anything_is_written(scene):
+    _, backups = scene
+    newer = backups.kill_clone()
+    manifest = read_manifest(newer, layout.backup_names(newer)[-1])
+    assert (manifest.format, manifest.program) == (FORMAT, PROGRAM)
+    newer.make_directory(layout.SCRATCH)
+    write_manifest(newer, replace(manifest, format=FORMAT + 1, program="7.7.0"))
+    target = MemoryFilesystem()
+    words = rf"is of format {FORMAT + 1}, made by txbroker 7\.7\.0; this is txbroker {PROGRAM}.*7\.7\.0 or a newer"
+    with pytest.raises(UnknownFormat, match=words):
+        restored(newer, target)
+    assert contents(target) == {}
+
+
+def test_a_directory_of_a_newer_format_is_not_backed_up():
+    disk = lived_in().inner.kill_clone()
+    file = disk.open("txbroker.version")
+    write_fully(file, 0, [pack_version(Written(FORMAT + 1, "7.7.0"))])
+    file.close()
+    with pytest.raises(UnknownFormat, match=r"written by txbroker 7\.7\.0"):
+        stopped_backup(disk, MemoryFilesystem())
 
 
 def test_nothing_is_restored_over_other_files(scene):

@@ -5,6 +5,8 @@ data while the number of the format is the same.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import txbroker
 from journal.formats.version import FORMAT
 from journal.formats.version_file import OURS, Written, pack_version
 from journal.records.access_entries import RIGHTS_ON, Effect, Resource, Rule, User
+from journal.transaction_states import State
 from tests.releases import exchange
 from tests.releases.findings import found
 from tests.releases.make import copied
 from tests.releases.released import Installed, ReleasedBroker, releases
 from tests.releases.scene import QUIET, SETTINGS, admin, make_directory, running
 from tests.releases.test_fixtures import plain
+from tests.support.repository import ROOT
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import Switch
 
@@ -122,6 +126,33 @@ def test_the_last_release_opens_what_this_code_has_written_or_refuses_it_by_name
             refused_by_name(last, broker, copy, FORMAT, OURS.program)
     finally:
         broker.kill()
+
+
+def test_a_backup_that_the_last_release_has_made_is_restored_and_so_is_ours_while_the_number_is_the_same(
+    last: Installed, made: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "backups").mkdir(mode=0o700)
+    programs = [lambda *words: last.run("-m", "txbroker", *words), this_program]
+    if LAST.contents()["format"] != FORMAT:
+        del programs[1]
+    for number, program in enumerate(programs):
+        copy = copied(LAST.unpack(tmp_path / "kept") if number == 0 else made, tmp_path / f"{number}")
+        program("backup", "create", copy, tmp_path / "backups", "--stopped", "--verify")
+        restored = tmp_path / f"restored-{number}" / "data"
+        restored.parent.mkdir()
+        other = programs[1 - number] if len(programs) > 1 else this_program
+        other("restore", tmp_path / "backups", restored)
+        with running(restored, *QUIET), txbroker.connect(admin(restored)) as client:
+            assert client.read("a-orders", 0, 0)[0].value == b"plain"
+            assert all(each.restored for each in client.transactions([State.PREPARED]))
+
+
+def this_program(*words: object) -> str:
+    """Run this code's command line."""
+    command = [sys.executable, "-m", "txbroker", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_last_release_refuses_a_newer_format_in_words_for_the_night(last: Installed, data: Path) -> None:
