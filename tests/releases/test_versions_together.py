@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,13 +16,14 @@ import txbroker
 from journal.formats.version import FORMAT
 from journal.formats.version_file import OURS, Written, pack_version
 from journal.records.access_entries import RIGHTS_ON, Effect, Resource, Rule, User
+from journal.records.record import AnyRecord
 from journal.transaction_states import State
 from tests.releases import exchange
 from tests.releases.findings import found
 from tests.releases.make import copied
 from tests.releases.released import Installed, ReleasedBroker, releases
-from tests.releases.scene import QUIET, SETTINGS, admin, make_directory, running
-from tests.releases.test_fixtures import plain
+from tests.releases.scene import QUIET, SETTINGS, admin, make_directory, make_young_directory, running
+from tests.releases.test_fixtures import kinds_in, plain
 from tests.support.repository import ROOT
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import Switch
@@ -103,6 +104,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("made") / "data"
     make_directory(data)
     return data
+
+
+def test_the_scene_makes_every_kind_of_record(made: Path, tmp_path: Path) -> None:
+    """What is new since the last release has to be in the next one's directory."""
+    make_young_directory(tmp_path / "young")
+    assert kinds_in(made) | kinds_in(tmp_path / "young") == {kind.__name__ for kind in get_args(AnyRecord)}
 
 
 def test_the_last_release_opens_what_this_code_has_written_or_refuses_it_by_name(
