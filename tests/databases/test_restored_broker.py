@@ -137,6 +137,7 @@ class Blocks:
             with txbroker.Resolver(lambda number=number: self.scene.database(number), broker) as resolver:
                 resolver.remove([xids.row_key(program.deciding.xid)])
             program.end()
+            program.connection.close()
 
     def is_in_doubt(self, number):
         """Whether a person has to find out after a restore: it was prepared at the cut, and there is no row."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ class MariadbDatabase:
         with self.server.connect(autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", [self.name])
             for (number,) in cursor.fetchall():
-                cursor.execute(f"KILL {number}")
+                with suppress(pymysql.err.OperationalError):  # it may have ended since
+                    cursor.execute(f"KILL {number}")
             cursor.execute(f"DROP DATABASE `{self.name}`")
 
 
