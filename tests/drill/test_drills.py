@@ -173,6 +173,7 @@ def test_workers_handle_each_message_once_while_they_and_the_broker_are_killed_a
     assert "HANDLED TWICE" in result.stdout
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(
     ("fault", "kinds", "seconds"),
     [
@@ -211,6 +212,7 @@ def test_messages_for_later_come_once_or_never_while_the_broker_is_killed(drill)
     assert "EARLY" in result.stdout
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(
     ("fault", "kinds"),
     [
@@ -246,6 +248,7 @@ def test_messages_leave_their_queues_once_while_the_broker_is_killed(drill):
     assert "HALF DONE" in result.stdout
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(
     ("fault", "kinds", "seconds"),
     [
@@ -286,6 +289,7 @@ def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cut
     assert found & {"lost", "broker", "surprise"}, [str(violation) for violation in report.violations[:5]]
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(
     ("fault", "kinds", "points"),
     [
@@ -352,6 +356,7 @@ def test_messages_leave_their_queues_once_over_amqp_while_the_broker_is_killed(d
     assert "ACKNOWLEDGED AND BACK" in result.stdout
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(
     ("fault", "kinds", "seconds"),
     [
