@@ -11,7 +11,7 @@ from typing import Final
 FORMAT: Final = 2
 """The version that is written and read."""
 
-PROGRAM: Final = "0.2.0"
+PROGRAM: Final = "0.3.0.dev0"
 """The version of this program, of all its distributions; `.ci/set-version` states it where files need it beside."""
 
 

@@ -123,4 +123,5 @@ class ReleasedBroker(BrokerProcess):
     def _command(self, *first: str) -> list[str]:
         listen = f"tcp:{self.port}:interface=127.0.0.1"
         serve = ("-m", "txbroker", "serve", "--data", str(self.data_dir), "--listen", listen)
-        return [str(self._python), *serve, *self._options, *first]
+        # -P: the checkout, in which the tests run, is not looked at.
+        return [str(self._python), "-P", *serve, *self._options, *first]
