@@ -257,6 +257,14 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
         position += length
 
 
+def walk_begun(data: memoryview, position: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield as :func:`walk` of the frames that begin in ``data`` from ``position`` on; the last may go on behind it."""
+    while position < len(data):
+        length, offset, count = _unpack_length_id_count(data, position)
+        yield position, length, offset, count
+        position += length
+
+
 def walk_inner(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
     """Yield (position, length, attribute length) of the frames inside of a wrapper; raises as :func:`walk`."""
     position, end = 0, len(data)

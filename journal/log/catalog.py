@@ -30,6 +30,7 @@ from journal.interfaces import IBuffer, IRunFold
 from journal.log.applied import Applied
 from journal.log.message_run import MessageRun
 from journal.log.message_store import MessageStore
+from journal.log.shared_run import SharedRun
 from journal.parties import Actor, Principal, parts_of_actor
 from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.records.record import (
@@ -331,11 +332,22 @@ class Catalog:
         except MemoryExhausted:
             return 0
 
-    def place(self, store: MessageStore, data: bytes | memoryview, base: int, count: int, at: int) -> None:
-        """Append frames of a forced record to their log, unless they are there already; make room if necessary."""
+    def place(
+        self,
+        store: MessageStore,
+        data: bytes | memoryview,
+        base: int,
+        count: int,
+        at: int,
+        shared: SharedRun | None = None,
+    ) -> None:
+        """Append frames of a forced record to their log, unless they are there already; make room if necessary.
+
+        ``shared`` is the same run, if it goes to several logs and is to be in memory once.
+        """
         while True:
             try:
-                store.replay(data, base, count, at, self.wall_offset)
+                store.replay(data, base, count, at, self.wall_offset, shared)
             except MemoryExhausted:
                 if not self.make_room():
                     raise

@@ -21,6 +21,7 @@ from journal.log.retention import retained_start
 from journal.log.segment import Segment
 from journal.log.segment_list import SegmentList, Strangers
 from journal.log.segment_origin import SegmentOrigin
+from journal.log.shared_run import SharedRun
 from journal.log.tail import Tail
 from journal.log.time_lookup import TimeLookup
 from journal.records.transient import is_transient
@@ -187,12 +188,19 @@ class MessageStore:
         self._tail.add_room(buffer)
 
     def replay(
-        self, frames: bytes | memoryview, base_offset: int, count: int, time: int, wall_offset: int = 0
+        self,
+        frames: bytes | memoryview,
+        base_offset: int,
+        count: int,
+        time: int,
+        wall_offset: int = 0,
+        shared: SharedRun | None = None,
     ) -> None:
         """Append messages again that the journal holds, unless the segments hold them already.
 
-        Raises :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset`` are missing,
-        or if the log ends inside the run.
+        ``shared`` is the same run, if it goes to several logs and is to be in memory once. Raises
+        :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset`` are missing, or if
+        the log ends inside the run.
         """
         end = self._tail.end_offset
         if base_offset + count <= end:
@@ -204,7 +212,10 @@ class MessageStore:
                 f"changed. Restore the directory from a copy. {NEXT_STEP}",
                 self.directory,
             )
-        self._tail.append(frames, count, time, wall_offset)
+        if shared is None:
+            self._tail.append(frames, count, time, wall_offset)
+        else:
+            self._tail.append_shared(shared, count, time, wall_offset)
 
     def replay_run(self, run: MessageRun, first: int) -> int:
         """Do what :meth:`replay` does with sends of a run from number ``first`` on; return how many of them fitted.

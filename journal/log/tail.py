@@ -9,17 +9,18 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from journal.buffers.size_classes import CHUNK, rounded
 from journal.constants import INDEX_INTERVAL_BYTES, KIB
 from journal.errors import InvalidFrame, MemoryExhausted
-from journal.formats.frame import HEADER_BYTES, append_time, stamp, stamp_some, walk
+from journal.formats.frame import HEADER_BYTES, append_time, stamp, stamp_some, walk, walk_begun
 from journal.formats.index import LONG_APPEND
 from journal.interfaces import IBuffer, IBufferAllocator
 from journal.log.joined_runs import Joined
 from journal.log.read_plan import Frames
+from journal.log.shared_run import SharedRun
 
 SMALLEST_CHUNK = 512
 """The size of a first chunk. Ten thousand partitions with a message each take 5 MiB of the pool."""
@@ -31,10 +32,15 @@ _NO_ROOM = memoryview(bytearray())
 
 @dataclass(slots=True)
 class _Chunk:
-    """Pooled memory that holds the bytes from ``start`` on, until the next chunk's start."""
+    """Pooled memory that holds the bytes from position ``start`` on, until the next chunk's start.
+
+    A position less ``shift`` is a place in it. ``lent`` bytes of it are another tail's (``shared_run``).
+    """
 
     start: int
     buffer: IBuffer
+    shift: int
+    lent: int = 0
 
 
 class Tail:
@@ -46,7 +52,7 @@ class Tail:
     """
 
     __slots__ = (
-        "_allocator", "_chunks", "_ends", "_first", "_next", "_positions", "_room", "_times", "_used", "_view",
+        "_allocator", "_chunks", "_ends", "_first", "_lent", "_next", "_positions", "_room", "_times", "_used", "_view",
         "base_offset", "base_position", "end_offset", "end_position", "inside", "last_time",
     )  # fmt: skip
 
@@ -59,6 +65,7 @@ class Tail:
         self._view = _NO_ROOM
         self._used = self._room = 0
         self._first = SMALLEST_CHUNK
+        self._lent = 0
         # One entry per append: the offset and position after it, its time. Arrays: 24 bytes an append.
         self._ends = array("Q")
         self._positions = array("Q")
@@ -100,6 +107,41 @@ class Tail:
         self._times.append(time)
         return view
 
+    def append_shared(self, run: SharedRun, count: int, time: int, wall_offset: int = 0) -> None:
+        """Append a run that other logs take, too: whole if this is the first, else for each frame a header with stamps
+        of its own, and a share of the bytes behind that one's.
+
+        Raises as :meth:`append`. A run that is shared has a frame for each message.
+        """
+        size, buffer = len(run.frames), run.buffer
+        if buffer is None:
+            self.append(run.frames, count, time, wall_offset)
+            run.lend(self._chunks[-1].buffer, self._used - size)
+            return
+        if self._used + count * HEADER_BYTES > self._room:
+            self._add_chunk(count * HEADER_BYTES)
+        begin, own = self.end_position, self._chunks[-1].buffer
+        places = []
+        for start, length, *_ in walk(run.frames):
+            position, used = begin + start, self._used + HEADER_BYTES
+            places.append((self.end_offset, position))
+            head = self._view[self._used : used]
+            head[:] = run.frames[start : start + HEADER_BYTES]
+            self.end_offset = stamp(head, self.end_offset, time + wall_offset)
+            self._used, lent = used, length - HEADER_BYTES
+            self._chunks.append(_Chunk(position + HEADER_BYTES, buffer, begin - run.start, lent))
+            self._chunks.append(_Chunk(position + length, own, position + length - used))
+            buffer.retain()
+            own.retain()
+            self._lent += lent
+        if size > LONG_APPEND:
+            self.inside[begin] = places[1:]
+        self.end_position = begin + size
+        self.last_time = time
+        self._ends.append(self.end_offset)
+        self._positions.append(self.end_position)
+        self._times.append(time)
+
     def room_for(self, size: int) -> IBuffer | None:
         """Return memory for appends of ``size`` bytes in all, for :meth:`add_room`; None if there is room for them.
 
@@ -109,7 +151,7 @@ class Tail:
 
     def add_room(self, buffer: IBuffer) -> None:
         """Take over memory for the next appends, in the same turn, because a chunk without appends is not released."""
-        self._chunks.append(_Chunk(self.end_position, buffer))
+        self._chunks.append(_Chunk(self.end_position, buffer, self.end_position))
         self._view = buffer.view
         self._used, self._room = 0, len(buffer.view)
 
@@ -195,7 +237,10 @@ class Tail:
         return self.edge(low)[0]
 
     def views(self, start: int, end: int) -> list[memoryview]:
-        """Return the bytes from position ``start`` to ``end`` (exclusive), one view per chunk."""
+        """Return the bytes from position ``start`` to ``end`` (exclusive), one view per chunk.
+
+        Of an append only one that is shared lies in several, and no header ever does.
+        """
         chunks = self._chunks
         found = []
         number = bisect_right(chunks, start, key=_chunk_start) - 1
@@ -203,7 +248,7 @@ class Tail:
             chunk = chunks[number]
             number += 1
             stop = min(end, chunks[number].start) if number < len(chunks) else end
-            found.append(chunk.buffer.view[start - chunk.start : stop - chunk.start])
+            found.append(chunk.buffer.view[start - chunk.shift : stop - chunk.shift])
             start = stop
         return found
 
@@ -227,7 +272,7 @@ class Tail:
             end, behind = self._positions[fitting - 1], self._ends[fitting - 1]
         else:
             most = max_bytes if first < last else 0
-            end, behind = self._prefix(start, self._positions[first], most)
+            end, behind = self._prefix(first, start, most)
         self._next = behind, end
         views = self.views(start, end)
         return Frames(bytes(views[0]) if len(views) == 1 else b"".join(views), behind)
@@ -240,24 +285,32 @@ class Tail:
         """
         known, position = self._next
         begin = position if start <= position <= end and known <= offset else start
-        [view] = self.views(begin, end)
-        for position, _, first, count in walk(view):
+        for position, _, first, count in self._walk(begin, end):
             if offset < first + count:
-                return begin - start + position
+                return position - start
         raise AssertionError(f"offset {offset} is not in the append at {start}")
 
-    def _prefix(self, start: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Return where the whole frames at the start of part of an append end, within ``max_bytes`` or one frame.
+    def _prefix(self, number: int, start: int, max_bytes: int) -> tuple[int, int]:
+        """Return where the whole frames from ``start`` on in the append of that number end, within ``max_bytes`` or one
+        frame.
 
         That is the position of their end, and the offset there.
         """
-        [view] = self.views(start, end)
-        taken = behind = 0
-        for position, length, first, count in walk(view):
-            if taken and position + length > max_bytes:
+        taken, behind = start, 0
+        for position, length, first, count in self._walk(start, self._positions[number]):
+            if taken > start and position + length - start > max_bytes:
                 break
             taken, behind = position + length, first + count
-        return start + taken, behind
+        return taken, behind
+
+    def _walk(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (position, length, offset, count) of frames inside one append."""
+        frame = at = start
+        for view in self.views(start, end):
+            for position, length, first, count in walk_begun(view, frame - at):
+                yield at + position, length, first, count
+                frame = at + position + length
+            at += len(view)
 
     def drop(self, appends: int) -> None:
         """Drop that many of the oldest appends and release the chunks that held nothing else."""
@@ -270,22 +323,23 @@ class Tail:
         self.base_offset, self.base_position = self.edge(appends)
         del self._ends[:appends], self._positions[:appends], self._times[:appends]
         chunks = self._chunks
-        if not self._ends:
-            done = len(chunks)
-            self._view = _NO_ROOM
-            self._used = self._room = 0
-            self._first = min(max(self.base_position - before, SMALLEST_CHUNK), LARGEST_FIRST)
-        else:
-            done = bisect_right(chunks, self.base_position, key=_chunk_start) - 1
+        done = bisect_right(chunks, self.base_position, key=_chunk_start) - 1 if self._ends else len(chunks)
+        lent = 0
         for chunk in chunks[:done]:
             chunk.buffer.release()
+            lent += chunk.lent
         del chunks[:done]
+        self._lent -= lent
+        if not self._ends:
+            self._view = _NO_ROOM
+            self._used = self._room = 0
+            self._first = min(max(self.base_position - before - lent, SMALLEST_CHUNK), LARGEST_FIRST)
 
     def _add_chunk(self, size: int) -> None:
         self.add_room(self._allocate(size))
 
     def _allocate(self, size: int) -> IBuffer:
-        waiting = self.end_position - self.base_position
+        waiting = self.end_position - self.base_position - self._lent
         wanted = min(max(waiting, SMALLEST_SECOND), CHUNK) if waiting else self._first
         try:
             buffer: IBuffer = self._allocator.allocate(rounded(max(size, wanted)))

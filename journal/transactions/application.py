@@ -11,8 +11,9 @@ from journal.errors import MemoryExhausted
 from journal.log.applied import Applied
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
+from journal.log.shared_run import SharedRun, copied_bytes
 from journal.records.outcome import Outcome
-from journal.records.record import Published, Run, TransactionCommitted, sends, slices
+from journal.records.record import Published, Run, TransactionCommitted, slices
 from journal.records.transient import MOST_RUNS, is_volatile
 from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import SlicedApply, misplaced, weight_of
@@ -49,22 +50,30 @@ class Application:
                     catalog.place(store, data, placement.base_offset, messages, record.at)
                 return Applied(outcome, (store,))
         if self.is_sliced(runs, len(data)):
-            return self._spread(lsn, record, data, outcome)
-        bases = placed_by(lsn, record)
-        for run, frames in slices(record, data):
-            for partition in run.targets:
-                catalog.place(stores[partition], frames, bases[partition], run.count, record.at)
-                bases[partition] += run.count
-        return Applied(outcome, [stores[partition] for partition in bases])
+            return self._as_staged(lsn, record, data, outcome)
+        return Applied(outcome, self._at_once(record, data, placed_by(lsn, record)))
 
     def published(self, lsn: int, record: Published, data: bytes | memoryview) -> Applied:
         """Put messages that went through an exchange into the logs of the queues."""
         if self.is_applied_in_slices(record, len(data)):
-            return self._spread(lsn, record, data, None)
+            return self._as_staged(lsn, record, data, None)
+        bases = {placed.partition: placed.base_offset for placed in record.placements}
+        return Applied(None, self._at_once(record, data, bases))
+
+    def _at_once(
+        self, record: TransactionCommitted | Published, data: bytes | memoryview, bases: dict[int, int]
+    ) -> list[MessageStore]:
+        """Append each run to its logs, from these offsets on; return the logs."""
         stores = self._catalog.stores
-        for sent, frames in sends(record, data):
-            self._catalog.place(stores[sent.partition], frames, sent.base_offset, sent.count, sent.at)
-        return Applied(None, [stores[placed.partition] for placed in record.placements])
+        for run, frames in slices(record, data):
+            targets = run.targets
+            shared = SharedRun.of(frames, run.count, len(targets))
+            for partition in targets:
+                self._catalog.place(stores[partition], frames, bases[partition], run.count, record.at, shared)
+                bases[partition] += run.count
+            if shared is not None:
+                shared.release()
+        return [stores[partition] for partition in bases]
 
     def is_applied_in_slices(self, record: Published, size: int) -> bool:
         """Return whether messages with so many bytes are too much for one turn. What no journal has never is."""
@@ -101,13 +110,16 @@ class Application:
 
     def is_sliced(self, runs: Sequence[Run], size: int) -> bool:
         """Return whether runs of that size together go to so many partitions each that a turn is too short for it."""
-        most = max([len(run.also) for run in runs], default=0)
-        if not most:
+        if not any(run.also for run in runs):
             return False
-        messages = sum([run.count * (1 + len(run.also)) for run in runs])
-        return weight_of(size * (1 + most), messages, 0) > self.small_bytes
+        copied = messages = 0
+        for run, end in zip(runs, [*[run.start for run in runs[1:]], size], strict=True):
+            logs = 1 + len(run.also)
+            copied += copied_bytes(end - run.start, run.count, logs)
+            messages += run.count * logs
+        return weight_of(copied, messages, 0) > self.small_bytes
 
-    def _spread(
+    def _as_staged(
         self,
         lsn: int,
         record: TransactionCommitted | Published,

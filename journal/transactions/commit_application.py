@@ -10,9 +10,10 @@ from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
+from journal.log.shared_run import SharedRun, further_bytes
 from journal.records.record import Placement, Published, TransactionCommitted
 from journal.transaction_states import TransactionNumber
-from journal.transactions.staging import Staging
+from journal.transactions.staging import Entry, Staging
 from journal.transactions.state import Transaction
 from journal.wal.group import Deliver
 
@@ -94,27 +95,41 @@ class SlicedApply:
             entry = staged.entries[self._next]
             if left <= 0 or (self._next not in staged.held and entry.lsn > forced_lsn):
                 return False
-            targets = entry.targets
-            if self._placed < len(targets):
-                frames = self._staging.load(self._transaction.number, staged, self._next)
-            while self._placed < len(targets):
-                if left <= 0:
-                    return False
-                partition = targets[self._placed]
-                base = self._bases[partition]
-                try:
-                    store = self._catalog.stores[partition]
-                    self._catalog.place(store, frames, base, entry.count, self._record.at)
-                except MemoryExhausted:
-                    self.short_of_memory = True
-                    self._allow_flush(forced_lsn)
-                    return False
-                self._bases[partition] = base + entry.count
-                left -= weight_of(entry.size, entry.count, 1)
-                self._placed += 1
+            try:
+                left = self._apply(entry, left)
+            except MemoryExhausted:
+                self.short_of_memory = True
+                self._allow_flush(forced_lsn)
+                return False
+            if self._placed < len(entry.targets):
+                return False
             self._next, self._placed = self._next + 1, 0
         self._staging.release(staged)
         return True
+
+    def _apply(self, entry: Entry, left: int) -> int:
+        """Append an entry to those of its logs that it is not in, within the rest of a slice; return what is left of
+        that.
+        """
+        targets = entry.targets
+        if self._placed == len(targets):
+            return left
+        frames = self._staging.load(self._transaction.number, self._transaction.staged, self._next)
+        count, copied, logs = entry.count, entry.size, len(targets)
+        shared = SharedRun.of(frames, count, logs)
+        try:
+            while self._placed < logs and left > 0:
+                partition = targets[self._placed]
+                store, base = self._catalog.stores[partition], self._bases[partition]
+                self._catalog.place(store, frames, base, count, self._record.at, shared)
+                self._bases[partition] = base + count
+                left -= weight_of(copied, count, 1)
+                copied = further_bytes(entry.size, count, logs)
+                self._placed += 1
+        finally:
+            if shared is not None:
+                shared.release()
+        return left
 
     def _allow_flush(self, forced_lsn: int) -> None:
         if forced_lsn >= self.lsn:

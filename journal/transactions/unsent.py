@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
+from journal.log.shared_run import further_bytes
 from journal.records.group_entries import GroupPositions
 from journal.records.outcome import Outcome
 from journal.records.record import Run, Scheduled, TakenBack, TransactionCommitted
@@ -64,11 +65,13 @@ class Unsent:
         return found if self.delivered is None else [*found, self.delivered]
 
     def sizes(self) -> dict[int, int]:
-        """Return how many bytes there are for each partition."""
+        """Return how many bytes of memory each partition takes for them."""
         found: dict[int, int] = {}
-        for partition, _, frames, also in self.runs:
-            for target in targets_of(partition, also):
-                found[target] = found.get(target, 0) + len(frames)
+        for partition, count, frames, also in self.runs:
+            size, targets = len(frames), targets_of(partition, also)
+            for target in targets:
+                found[target] = found.get(target, 0) + size
+                size = further_bytes(len(frames), count, len(targets))
         return found
 
     def counts(self, before: Mapping[int, int]) -> dict[int, int]:

@@ -1,4 +1,9 @@
-"""Test the store against a plain list of messages, through appends, flushes, retention, crashes and replays."""
+"""Test the store against a plain list of messages, through appends, flushes, retention, crashes and replays; some
+messages share their bytes with the log of another queue.
+
+Seen to fail: without a reference to what is lent or to the chunk that goes on behind it, with another place in the
+lender's memory, without places in a long run, and with the bytes lent without a reference of who lends.
+"""
 
 import pytest
 from hypothesis import settings
@@ -10,6 +15,8 @@ from journal.constants import KIB, MIB
 from journal.errors import MemoryExhausted, OffsetOutOfRange
 from journal.formats.frame import decode_run, encode, encode_inner, encode_wrapper, walk
 from journal.log.message_store import MessageStore
+from journal.log.shared_run import SharedRun
+from journal.log.tail import Tail
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from journal.vfs.open_files import OpenFiles
@@ -33,6 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.allocator = PooledAllocator(BUDGET, poison=True)
         self.origin = origin()
         self.store = self.make()
+        self.make_other()
         self.checkpoint = self.store.state()
         self.values = []
         self.times = []
@@ -66,6 +74,44 @@ class StoreMachine(RuleBasedStateMachine):
         values = [b"%d " % (len(self.values) + n) + b"w" * size for n, size in enumerate(sizes)]
         inner = b"".join(encode_inner(n, value, 1) for n, value in enumerate(values))
         self.accept(encode_wrapper(inner, len(values), 1), values, gap)
+
+    def make_other(self):
+        self.other, self.of_other = Tail(self.allocator), []
+
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=3), gap=st.integers(0, 3), lends=st.booleans())
+    def append_shared(self, sizes, gap, lends):
+        """Another queue's log takes the same messages: before this one, which borrows its bytes then, or after it."""
+        time = (self.times[-1] if self.times else 0) + gap
+        values = [b"%d " % (len(self.values) + n) + b"s" * size for n, size in enumerate(sizes)]
+        shared = SharedRun(memoryview(b"".join(encode(value, 1) for value in values)))
+        try:
+            for is_here in (lends, not lends):
+                self.take_shared(shared, values, time) if is_here else self.lend(shared, values, time)
+        except MemoryExhausted:
+            assert self.allocator.available() < 64 * KIB
+        finally:
+            shared.release()
+
+    def take_shared(self, shared, values, time):
+        self.store.replay(shared.frames, len(self.values), len(values), time, 0, shared)
+        self.records.append((bytes(shared.frames), len(self.values), len(values), time))
+        self.values += values
+        self.times += [time] * len(values)
+
+    def lend(self, shared, values, time):
+        self.other.append_shared(shared, len(values), time)
+        self.of_other += values
+
+    @precondition(lambda self: hasattr(self, "other") and len(self.other))
+    @rule(part=st.floats(0, 1), max_bytes=st.sampled_from((1, 10 * KIB, MIB)))
+    def drop_other(self, part, max_bytes):
+        offset, found = self.other.base_offset, []
+        while offset < self.other.end_offset:
+            frames = self.other.read(offset, self.other.end_offset, max_bytes)
+            found += decode_run(frames.data, offset)
+            offset = frames.end
+        assert [each.value for each in found] == self.of_other[self.other.base_offset :]
+        self.other.drop(round(part * len(self.other)))
 
     @rule(back=st.integers(0, 3))
     def publish(self, back):
@@ -131,6 +177,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.filesystem = self.filesystem.crash_clone(seed) if lost else self.filesystem.kill_clone()
         self.allocator = PooledAllocator(BUDGET, poison=True)
         self.origin = origin()
+        self.make_other()
         files = OpenFiles(self.filesystem, self.limit)
         self.store = MessageStore.restore(self.checkpoint, files, self.allocator, self.origin)
         self.store.compare()

@@ -6,7 +6,7 @@ import pytest
 from journal.buffers import POISON, PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import InvalidFrame, MemoryExhausted
-from journal.formats.frame import decode_run, encode, encode_inner, encode_wrapper, walk
+from journal.formats.frame import decode_run, encode, encode_inner, encode_wrapper, walk, walk_begun
 from journal.formats.index import LONG_APPEND
 from journal.log.tail import Tail
 
@@ -177,13 +177,13 @@ def test_an_append_is_seen_wholly_or_not_at_all(tail):
 def test_messages_of_a_long_append_are_found_one_by_one_where_the_last_read_ended(tail, monkeypatch):
     walked = 0
 
-    def counted(view):
+    def counted(view, position):
         nonlocal walked
-        for each in walk(view):
+        for each in walk_begun(view, position):
             walked += 1
             yield each
 
-    monkeypatch.setattr("journal.log.tail.walk", counted)
+    monkeypatch.setattr("journal.log.tail.walk_begun", counted)
     tail.append(frame() * 1000, 1000, 5)
     tail.append(frame() * 1000, 1000, 5)
     for offset in range(10, 2010):

@@ -331,35 +331,35 @@ MUTANTS: Final = (
     Mutant(
         "put what is published into its first queue alone in a replay",
         _APPLICATION,
-        "        for sent, frames in sends(record, data):\n",
-        "        from sys import _getframe as frame\n"
-        "        is_live = 'replay' not in frame(2).f_code.co_filename\n"
-        "        for sent, frames in sends(record, data)[: None if is_live else 1]:\n",
+        "            for partition in targets:\n",
+        "            from sys import _getframe as frame\n"
+        "            is_live = 'replay' not in frame(3).f_code.co_filename\n"
+        "            for partition in targets[: None if is_live or run is not record.runs[0] else 1]:\n",
     ),
     Mutant(
         "put what is published into its first queue alone",
         _APPLICATION,
-        "        for sent, frames in sends(record, data):\n",
-        "        for sent, frames in sends(record, data)[:1]:\n",
+        "            for partition in targets:\n",
+        "            for partition in targets[: 1 if isinstance(record, Published) else None]:\n",
     ),
     Mutant(
         "commit into the first queue alone what comes with the commit",
         _APPLICATION,
-        "            for partition in run.targets:\n                catalog.place(",
-        "            for partition in run.targets[:1]:\n                catalog.place(",
+        "            for partition in targets:\n",
+        "            for partition in targets[: None if isinstance(record, Published) else 1]:\n",
     ),
     Mutant(
         "put the runs of one record on top of each other",
-        _RECORD,
-        "            bases[partition] = base + run.count\n    if bases",
-        "    bases = {each: base + sum(run.count for run in record.runs if each in run.targets) for each, base in"
-        " bases.items()}\n    if bases",
+        _APPLICATION,
+        "                bases[partition] += run.count\n",
+        "                pass\n",
     ),
     Mutant(
         "apply a large commit to the first queue alone",
         _SLICES,
-        "            targets = entry.targets\n",
-        "            targets = entry.targets[:1]\n",
+        "                self._catalog.place(store, frames, base, count, self._record.at, shared)\n",
+        "                if not self._placed:\n"
+        "                    self._catalog.place(store, frames, base, count, self._record.at, shared)\n",
     ),
     Mutant(
         "go on in the next queue after a slice where the one before it left off",
@@ -370,8 +370,8 @@ MUTANTS: Final = (
     Mutant(
         "put the second run of a large commit where the first one is",
         _SLICES,
-        "                self._bases[partition] = base + entry.count\n",
-        "                self._bases[partition] = base\n",
+        "                self._bases[partition] = base + count\n",
+        "                pass\n",
     ),
     Mutant(
         "forget in a staged file to which other queues messages go",

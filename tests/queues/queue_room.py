@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import journal.engine.engine
+import journal.log.shared_run
 import journal.settings
 import txbroker.broker.queues.removals
 import txbroker.queues.declarations
@@ -60,6 +61,8 @@ class Limits:
     priorities: bool = False
     timeouts: bool = False
     delays: bool = False
+    shared: int = 0
+    """Bytes from which on a message for several queues is in memory once."""
 
     @staticmethod
     def drawn(random: Random) -> Limits:
@@ -75,6 +78,7 @@ class Limits:
             group_records=SINGLE_GROUP if waits else pick((2, 5, SINGLE_GROUP)), endings=endings,
             expires=endings and (not priorities or random.random() < 0.5), priorities=priorities,
             timeouts=endings and random.random() < 0.5, delays=endings and random.random() < 0.5,
+            shared=pick((0, 90, 4 * KIB)),
         )  # fmt: skip
 
     @property
@@ -93,6 +97,8 @@ class Limits:
             segment_bytes=self.segment_bytes, force_messages=self.force_messages
         )
         journal.engine.engine.GROUP_RECORDS = min(self.group_records, records)  # type: ignore[misc]
+        shared = journal.log.shared_run.SHARED_BYTES
+        journal.log.shared_run.SHARED_BYTES = self.shared  # type: ignore[misc]
         again = txbroker.broker.queues.removals.AGAIN
         txbroker.broker.queues.removals.AGAIN = 0  # type: ignore[misc]  # the model ends at once what it does
         try:
@@ -101,6 +107,7 @@ class Limits:
             journal.settings.RANGES["segment_bytes"] = least
             declarations._LOG = log
             journal.engine.engine.GROUP_RECORDS = records  # type: ignore[misc]
+            journal.log.shared_run.SHARED_BYTES = shared  # type: ignore[misc]
             txbroker.broker.queues.removals.AGAIN = again  # type: ignore[misc]
 
 

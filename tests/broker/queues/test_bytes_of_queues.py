@@ -1,15 +1,20 @@
-"""Test queues whose bytes are bounded: what counts, who has to go, and that a start counts the same."""
+"""Test queues whose bytes are bounded: what counts, who has to go, and that a start counts the same; and that a large
+message for many queues is in memory once.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
+from journal.constants import MIB
 from journal.errors import CorruptSegment
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.records.queue_entries import ExchangeKind, Overflow
 from journal.testing import MemoryFile
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import (
     SECOND,
@@ -22,7 +27,8 @@ from tests.broker.queues.scene import (
     pass_time,
     values_of,
 )
-from tests.support.broker_room import refused
+from tests.support.broker_room import Room, refused
+from tests.support.builders import small_files
 from tests.support.engine_room import damage
 from txbroker.queues import measurement
 from txbroker.wire import messages
@@ -343,3 +349,31 @@ def test_many_messages_of_before_a_start_are_measured_in_turns(monkeypatch):
     for _ in range(10):
         scene.info()
     assert scene.info().ready_bytes == 200
+
+
+# -- in memory -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["published", "committed"])
+def test_a_large_message_for_many_queues_is_in_memory_once_also_in_a_replay(is_committed: bool):
+    """Fifty copies would not fit: the record would be applied in slices, with a flush before each next one."""
+    scene, value = Scene(Room(small_files(pool_bytes=8 * MIB))), b"large" * (MIB // 5)
+    fan = scene.exchange("fan", ExchangeKind.FANOUT)
+    queues = [scene.queue(f"q{number}") for number in range(50)]
+    for number in range(50):
+        scene.bind("fan", "", f"q{number}")
+    if is_committed:
+        data = framed("", value)
+        scene.peer.tell(messages.Add, 1, fan, data=data)
+        answer = scene.peer.ask(
+            messages.Commit, scene.peer.session.number, 1, totals=Totals(1, 1, crc32c(data))
+        )
+        assert isinstance(answer, messages.Committed), answer
+    else:
+        sent(scene.publish("", value, to=fan))
+    for _ in range(2):
+        assert scene.room.engine.allocator.usage().used < 3 * MIB
+        stores = scene.room.engine.catalog.stores
+        assert min(stores[queue].unflushed_bytes for queue in queues) > len(value)
+        assert {tuple(scene.taken(queue)) for queue in queues} == {(value,)}
+        scene.restart()

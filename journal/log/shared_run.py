@@ -1,0 +1,64 @@
+"""Large messages that go to several queues: until they are flushed their bytes are in memory once.
+
+The first log that takes them has them whole in its tail. The others have headers of their own, because the offsets in
+these are theirs, and references to the first one's buffer for the rest, which is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from journal.constants import KIB
+from journal.formats.frame import HEADER_BYTES
+from journal.interfaces import IBuffer
+
+SHARED_BYTES: Final = 4 * KIB
+"""Messages that are larger, on the average of their run, are shared. Smaller ones are copied: a tail remembers two
+chunks more for each that it shares, and a read joins them.
+"""
+
+
+class SharedRun:
+    """A run of frames on its way into several logs. ``buffer`` has it from ``start`` on once one of them has taken it.
+
+    Whoever makes it calls :meth:`release` at the end, also if not all logs have it: then another one for the same run
+    begins with a log that lends anew.
+    """
+
+    __slots__ = ("buffer", "frames", "start")
+
+    def __init__(self, frames: memoryview) -> None:
+        self.frames = frames
+        self.buffer: IBuffer | None = None
+        self.start = 0
+
+    @classmethod
+    def of(cls, frames: bytes | memoryview, count: int, logs: int) -> Self | None:
+        """Return the run, None if each log takes a copy."""
+        return cls(memoryview(frames)) if is_shared(len(frames), count, logs) else None
+
+    def lend(self, buffer: IBuffer, start: int) -> None:
+        """Let other logs have the bytes that the first one has there."""
+        buffer.retain()
+        self.buffer, self.start = buffer, start
+
+    def release(self) -> None:
+        """Lend it to no further log. Those that have it keep it."""
+        if self.buffer is not None:
+            self.buffer.release()
+            self.buffer = None
+
+
+def is_shared(size: int, count: int, logs: int) -> bool:
+    """Return whether a run of so many bytes and messages is in memory once for so many logs."""
+    return logs > 1 and size > SHARED_BYTES * count
+
+
+def further_bytes(size: int, count: int, logs: int) -> int:
+    """Return how many bytes are copied for each of these logs but the first, which takes all of them."""
+    return count * HEADER_BYTES if is_shared(size, count, logs) else size
+
+
+def copied_bytes(size: int, count: int, logs: int) -> int:
+    """Return how many bytes are copied for all of these logs together."""
+    return size + max(0, logs - 1) * further_bytes(size, count, logs)
