@@ -35,7 +35,8 @@ AMQP_START: Final = b"AMQP\x00\x00\x09\x01"
 
 class Sizes(NamedTuple):
     """How many there are: messages of 1 KiB that wait, idle connections of AMQP, queues, short-lived queues, and
-    messages of 256 bytes of which all but each thousandth are acknowledged.
+    messages of 256 bytes of which all but each thousandth are acknowledged, and messages of 100 bytes that a session
+    has or a queue, and loses at once.
     """
 
     waiting: int = 1_000_000
@@ -43,6 +44,7 @@ class Sizes(NamedTuple):
     queues: int = 10_000
     transient: int = 2_000
     passing: int = 2_000_000
+    lost: int = 10_000_000
 
 
 class Row(NamedTuple):
@@ -221,6 +223,58 @@ def compacting(data: Path, sizes: Sizes) -> Iterator[Row]:
         yield Row("p99 of sends beside it, as a multiple of that before", f"{beside:.1f} x", "<= 2 x")
 
 
+def losing(data: Path, sizes: Sizes) -> Iterator[Row]:
+    """Sends of another client while the session that has all messages of a queue ends, while they are purged, and while
+    a queue that has as many is deleted.
+    """
+    count = sizes.lost
+    with started(data) as running, txbroker.connect(running.broker.address, timeout=600.0) as other:
+        client = running.client
+        other.create_topic("beside")
+        client.declare_queue("full")
+        put(client, count)
+        before = percentile(latencies(other), 99)
+        yield Row(f"p99 of sends beside a queue with {count:,} x 100 bytes", f"{before * 1000:.1f} ms", "")
+        taker = txbroker.connect(running.broker.address, timeout=600.0)
+        queue = taker.queue("full", prefetch=4096)
+        for _ in range(count):
+            assert queue.get(60.0) is not None, "one is missing"
+
+        def end_session() -> None:
+            taker.close()
+            while client.queues("full")[0].unacknowledged:
+                time.sleep(0.1)
+
+        yield beside(other, f"end of a session that has {count:,} messages", end_session)
+        yield beside(other, f"purge of {count:,} messages", lambda: client.purge_queue("full"))
+        put(client, count)
+        yield beside(
+            other, f"deletion of a queue with {count:,} messages", lambda: client.delete_queue("full")
+        )
+
+
+def put(client: txbroker.Connection, count: int) -> None:
+    """Send so many messages to the queue."""
+    for _ in range(count):
+        client.send_async(target_of("", True), bytes(100), key=b"full")
+    client.flush()
+
+
+def beside(other: txbroker.Connection, what: str, work: Callable[[], object]) -> Row:
+    """Return how long sends take while something is done, and for two seconds behind it."""
+    with ThreadPoolExecutor(1) as pool:
+        began, found = time.perf_counter(), list[float]()
+        doing = pool.submit(work)
+        while not doing.done():
+            found += latencies(other, 20)
+        took = time.perf_counter() - began
+        doing.result()
+        while time.perf_counter() - began < took + 2.0:
+            found += latencies(other, 20)
+    shown = f"{percentile(found, 99) * 1000:.1f} ms, the longest {max(found) * 1000:.0f} ms ({took:.1f} s)"
+    return Row(f"p99 of sends beside the {what}", shown, "<= 20 ms")
+
+
 def latencies(client: txbroker.Connection, count: int = 2000) -> list[float]:
     """Return how long sends take, one after the other, in seconds."""
     found = list[float]()
@@ -250,6 +304,7 @@ SCENES: Final[dict[str, Callable[[Path, Sizes], Iterator[Row]]]] = {
     "connections": connections,
     "queues": queues,
     "compacting": compacting,
+    "losing": losing,
 }
 
 
@@ -270,6 +325,7 @@ def table(rows: list[Row]) -> Table:
 @click.option("--queues", default=Sizes().queues, show_default=True, help="Durable queues.")
 @click.option("--transient", default=Sizes().transient, show_default=True, help="Short-lived queues.")
 @click.option("--passing", default=Sizes().passing, show_default=True, help="Messages that pass others.")
+@click.option("--lost", default=Sizes().lost, show_default=True, help="Messages that are lost at once.")
 @click.option(
     "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
     help="Where the data goes. It is removed before and after.",
