@@ -327,6 +327,33 @@ class TestACommitWhoseAnswerWasLost:
         rig.run(transaction.commit())
         assert transaction.stage is Stage.COMMITTED
 
+    def test_is_unknown_for_good_on_a_connection_that_is_given_up_and_a_new_one_tells(self, broker):
+        rig = Rig(broker, reconnect=False)
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        broker.outcomes[transaction.number] = State.COMMITTED
+        rig.cut()
+        advice = rf"given up and cannot ask: ask outcome\('{transaction.number}'\) of a new connection"
+        with pytest.raises(errors.OutcomeUnknown, match=advice):
+            commit.result()
+        with pytest.raises(errors.OutcomeUnknown, match=advice):
+            rig.run(transaction.commit())
+        new = Rig(broker)
+        told = new.run(new.operations.outcome(str(transaction.number)))
+        assert told.state is State.COMMITTED
+
+    def test_is_unknown_for_good_if_other_data_answer_which_nobody_is_sent_to(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        rig.core.stop(errors.BrokerReplaced("another broker answers"))
+        for ended in (commit, rig.start(transaction.commit())):
+            with pytest.raises(errors.OutcomeUnknown, match="look at what they have") as caught:
+                ended.result()
+            assert "ask outcome" not in str(caught.value)
+
     def test_is_unknown_if_the_answer_is_out_for_too_long(self, rig, broker):
         transaction = begun(rig, b"a")
         swallow(broker, Commit)

@@ -109,7 +109,8 @@ class ClientTransaction(Publishes):
         """Commit, in one phase or after :meth:`prepare`; it ends once the messages are forced and visible.
 
         Raises TransactionRolledBack if the commit did not happen and never will, and OutcomeUnknown (with the
-        number) if the client could not find out: calling the method again asks again.
+        number) if the client could not find out: calling the method again asks again, as long as the connection is not
+        given up or closed. After that ``outcome(number)`` of a new connection finds out.
         """
         return self._core.commit()
 
