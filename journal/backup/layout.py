@@ -88,9 +88,14 @@ def stored_objects(filesystem: IFilesystem) -> list[str]:
     ]
 
 
+def has_backups(filesystem: IFilesystem) -> bool:
+    """Return whether this is a directory of backups; it may be missing."""
+    return filesystem.exists("") and all(map(filesystem.exists, (OBJECTS, MANIFESTS)))
+
+
 def check_backups(filesystem: IFilesystem) -> None:
     """Raise :class:`UnknownBackup` if this is not a directory of backups. Writes nothing."""
-    if not filesystem.exists("") or not all(map(filesystem.exists, (OBJECTS, MANIFESTS))):
+    if not has_backups(filesystem):
         raise UnknownBackup(
             "the directory holds no backups; nothing was done. 'txbroker backup create' makes the first one"
         )

@@ -117,6 +117,45 @@ def test_data_and_backups_are_not_in_each_other(data, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def a_password(folder):
+    """The file of a password, which nobody else may read."""
+    path = folder / "password"
+    path.touch(0o600)
+    path.write_text("correct horse")
+    return path
+
+
+def test_nothing_new_is_made_inside_of_another_data_directory(data, tmp_path):
+    """It would be removed with the other data, and no backup of those would have it."""
+    backups, other = tmp_path / "backups", tmp_path / "other"
+    called("backup", "create", data, backups, "--stopped")
+    journal.open(other).close()
+    (tmp_path / "link").symlink_to(other)
+    password = a_password(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for arguments in (
+        ("restore", backups, other / "restored"),
+        ("restore", backups, tmp_path / "link" / "deep" / "restored"),
+        ("backup", "create", data, other / "backups", "--stopped"),
+        ("init", "--data", other / "data", "--password-file", password),
+    ):
+        assert f"in the data directory {other}" in " ".join(called(*arguments, code=Exit.REFUSED).split())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_lies_inside_of_another_data_directory_already_goes_on(data, tmp_path):
+    backups, outer, inner = tmp_path / "backups", tmp_path / "outer", tmp_path / "inner"
+    called("backup", "create", data, backups, "--stopped")
+    told("init", "--data", inner, "--password-file", a_password(tmp_path))
+    journal.open(outer).close()
+    for each in (backups, inner):
+        each.rename(outer / each.name)
+    called("backup", "create", data, outer / "backups", "--stopped")
+    assert len(told("backup", "list", outer / "backups")["backups"]) == 2
+    password = tmp_path / "password"
+    told("init", "--data", outer / "inner", "--password-file", password, "--if-not-exists")
+
+
 @contextmanager
 def files_of_at_most(size):
     """Have no file written that is larger."""

@@ -38,7 +38,7 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.directory.broker_hold import BrokerHold
-from txbroker.cli.directory.data_directory import DIRECTORY, data_directory
+from txbroker.cli.directory.data_directory import DIRECTORY, check_outside, data_directory
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
@@ -79,6 +79,8 @@ def create(
     source, target = data_directory(directory), OSFilesystem(backups, layout.PRIVATE)
     check_apart(backups, directory)
     check_apart(directory, backups)
+    if not layout.has_backups(target):
+        check_outside(backups)
     check_private(backups)
     if stopped:
         emit_made(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
 from journal.check import Finding
-from journal.errors import DirectoryLocked
+from journal.errors import DirectoryLocked, InvalidSetting
 from journal.formats import filenames
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.exits import Exit, Failure
@@ -26,6 +28,24 @@ def data_directory(directory: str) -> OSFilesystem:
             f"{directory} is not a data directory: it holds no 'journal'. Nothing was read", Exit.USAGE
         )
     return filesystem
+
+
+def is_started(directory: str | Path) -> bool:
+    """Return whether a start has made a data directory there, also one of another format."""
+    return os.path.exists(os.path.join(directory, filenames.VERSION)) or all(
+        os.path.exists(os.path.join(directory, name))
+        for name in (filenames.LOCK, filenames.JOURNAL_DIRECTORY)
+    )
+
+
+def check_outside(directory: str) -> None:
+    """Raise :class:`InvalidSetting` if the directory is in a data directory, or would be."""
+    for outer in Path(directory).resolve().parents:
+        if is_started(outer):
+            raise InvalidSetting(
+                f"{directory} is in the data directory {outer}: it would be moved and removed with it, and no backup "
+                "of that has it. Nothing was done. Name a directory elsewhere"
+            )
 
 
 _IN_THE_WAY = (
