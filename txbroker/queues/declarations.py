@@ -251,8 +251,8 @@ class Declarations:
     def end_exchanges(self) -> None:
         """Delete all exchanges that are not durable, because the broker has started.
 
-        One that goes with its last binding stays if that was to a transient queue: nothing tells it from one that was
-        never bound.
+        A durable one that goes with its last binding stays if that was to a transient queue, as RabbitMQ's does: nothing
+        tells it from one that was never bound.
         """
         for exchange in list(self._fold.exchanges.values()):
             if not exchange.settings.durable and exchange.name in self._fold.exchanges:
