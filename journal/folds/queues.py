@@ -17,6 +17,7 @@ from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.interfaces import IFold
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
+    PREDECLARED,
     QUEUE_TOPIC_PREFIX,
     WAITING_QUEUE_PREFIX,
     Binding,
@@ -39,17 +40,6 @@ from journal.records.record import (
     Unbound,
 )
 from journal.records.transient import is_transient, is_volatile
-
-PREDECLARED: Final = {
-    "": ExchangeKind.DIRECT,
-    "amq.direct": ExchangeKind.DIRECT,
-    "amq.fanout": ExchangeKind.FANOUT,
-    "amq.topic": ExchangeKind.TOPIC,
-    "amq.headers": ExchangeKind.HEADERS,
-    "amq.match": ExchangeKind.HEADERS,
-}
-"""The exchanges that are there from the start, in the order of their numbers from 1 on."""
-
 
 NODE: Final = 4
 """What a further exchange on the way of a message costs: as much as so many bindings that are looked at."""

@@ -24,7 +24,9 @@ exchange's number. No client declares, names or sees one.
 """
 
 DEFAULT_EXCHANGE: Final = 1
-"""The number of the exchange without a name, which sends each message to the queue that its key names."""
+"""The number of the exchange without a name, which sends each message to the queue that its key names,"""
+DEFAULT_EXCHANGE_NAME: Final = "amq.default"
+"""and what rules and errors call it."""
 
 
 def address_of(exchange: int, mandatory: bool) -> int:
@@ -83,6 +85,17 @@ class ExchangeKind(Choice):
     """None: a message goes to the queue that the exchange's name and the message's key together name. The broker makes
     such ones, for virtual hosts of AMQP.
     """
+
+
+PREDECLARED: Final = {
+    "": ExchangeKind.DIRECT,
+    "amq.direct": ExchangeKind.DIRECT,
+    "amq.fanout": ExchangeKind.FANOUT,
+    "amq.topic": ExchangeKind.TOPIC,
+    "amq.headers": ExchangeKind.HEADERS,
+    "amq.match": ExchangeKind.HEADERS,
+}
+"""The exchanges that are there from the start, in the order of their numbers from 1 on."""
 
 
 class Binding(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -124,3 +124,10 @@ def test_who_has_them_may(case):
         assert [each.reply_code for each in told] == [Reply.PRECONDITION_FAILED]
     else:
         assert c.ChannelClose not in map(type, told)
+
+
+def test_who_may_not_write_to_the_exchange_without_a_name_is_told_what_rules_call_it():
+    [closed] = Rights().told(published(1, "secret", b"x"))
+    assert closed.reply_text.startswith(
+        "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'alice'"
+    )

@@ -149,6 +149,48 @@ def test_what_is_declared_otherwise_locked_or_not_there_is_refused(house, talker
         assert closed.reply_code == reply, closed
 
 
+MISSING, OURS = "'nothing' in vhost 'shop'", "'q' in vhost 'shop'"
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (declare("nothing", passive=True), f"NOT_FOUND - no queue {MISSING}"),
+        (m.BasicGet(0, "nothing", True), f"NOT_FOUND - no queue {MISSING}"),
+        (bind("q", "nothing"), f"NOT_FOUND - no exchange {MISSING}"),
+        (declare("amq.q"), "ACCESS_REFUSED - queue name 'amq.q' contains reserved prefix 'amq.*'"),
+        (exchange("amq.x"), "ACCESS_REFUSED - exchange name 'amq.x' contains reserved prefix 'amq.*'"),
+        (m.QueueDelete(0, "q", False, True, False), f"PRECONDITION_FAILED - queue {OURS} not empty"),
+        (
+            declare("q", **{"x-max-length": 5}),
+            f"PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue {OURS}: received the value '5' of type "
+            "'signedint' but current is none",
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_an_error_says_the_clients_own_names_and_its_host(house, talker, method, text):
+    talker.ask(declare("q"))
+    talker.publish("q", b"a")
+    house.settle()
+    assert talker.ask(method).reply_text == text
+
+
+def test_errors_about_locks_and_internal_exchanges_say_the_host(house, talker):
+    talker.ask(m.QueueDeclare(0, "own", False, False, True, False, False, {}))
+    talker.ask(m.ExchangeDeclare(0, "inner", "fanout", False, True, False, True, False, {}))
+    other = house.talker(SHOP)
+    assert other.ask(m.QueuePurge(0, "own", False)).reply_text == (
+        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'own' in vhost 'shop'"
+    )
+    talker.publish("", b"a", exchange="inner")
+    [closed] = talker.taken()
+    assert (
+        closed.method.reply_text
+        == "ACCESS_REFUSED - cannot publish to internal exchange 'inner' in vhost 'shop'"
+    )
+
+
 def test_a_direct_reply_goes_without_a_queue(house, talker):
     talker.consume("amq.rabbitmq.reply-to", no_ack=True)
     talker.ask(declare("q"))
@@ -190,6 +232,8 @@ def test_the_names_of_the_root_are_as_they_are():
     root = VirtualHost("/")
     method = declare("q", **{"x-dead-letter-exchange": "d"})
     assert root.entering(method) is method
+    assert (root.shown("shop/q"), root.shown("")) == ("'shop/q' in vhost '/'", "'amq.default' in vhost '/'")
+    assert VirtualHost("shop").shown("shop/") == "'amq.default' in vhost 'shop'"
     assert (root.inside("q"), root.outside("shop/q"), VirtualHost("shop").outside("other/q")) == (
         "q",
         "shop/q",

@@ -19,13 +19,12 @@ from journal.check import (
     walk_journal,
     walk_segment,
 )
-from journal.folds.queues import PREDECLARED
 from journal.formats import frame
 from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
 from journal.log.segment import segments_of
 from journal.records.outcome_entry import ArchivedOutcome, pack, unpack
-from journal.records.queue_entries import QUEUE_GROUP, QueueSettings
+from journal.records.queue_entries import PREDECLARED, QUEUE_GROUP, QueueSettings
 from journal.records.record import Published, TransactionAdded, TransactionCommitted
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause

@@ -95,7 +95,7 @@ class Channel:
         if self.is_closed:
             self._pass_over(method)
             return
-        method = self.connection.host.entering(method)
+        method = self.requests.host.entering(method)
         if type(method) is BasicPublish:
             self.publishing.publish(method, properties, bytes(body))
             return

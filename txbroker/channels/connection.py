@@ -45,7 +45,6 @@ from txbroker.channels.mechanisms import AMQPLAIN, mechanisms_told, plain_of
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
-from txbroker.channels.virtual_hosts import ROOT
 from txbroker.wire.messages import (
     MAGIC,
     VERSIONS,
@@ -123,7 +122,6 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self.host = ROOT
         self.blocking = Blocking(partial(self.send_method, 0))
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
@@ -287,7 +285,7 @@ class AmqpConnection:
         self.state = State.OPENING
 
     def _open(self, method: ConnectionOpen) -> None:
-        self.host = self.directory.host(method.virtual_host)
+        self.requests.host = self.directory.host(method.virtual_host)
         self.state = State.OPEN
         self.send_method(0, ConnectionOpenOk())
 

@@ -30,11 +30,11 @@ from txbroker.amqp.methods import (
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import consumer_priority
 from txbroker.channels.contents import LEASE_FIELD, Content, content_of
-from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import PASSING, amqp_error
 from txbroker.channels.settling import Settling
 from txbroker.channels.unacknowledged import Run
+from txbroker.channels.virtual_hosts import REPLY_TO
 from txbroker.wire.messages import Consume, Refused, StopConsuming, TakeMessages, Taken
 
 MAX_WAIT: Final = 60_000_000
@@ -116,7 +116,7 @@ class Consuming:
             return
         name = channel.named(method.queue)
         channel.requests.check(Right.READ, Resource.QUEUE, name)
-        queue = channel.directory.queue(name, channel.requests.session)
+        queue = channel.directory.queue(name, channel.requests.session, channel.requests.host)
         priority = consumer_priority(method.arguments)
         number = channel.connection.next_consumer()
         is_leased = method.arguments.get(LEASE_FIELD) is True and not method.no_ack
@@ -161,9 +161,8 @@ class Consuming:
 
     def _not_begun(self, queue: str, refused: Refused) -> None:
         if refused.error == "QueueInUse":
-            self._channel.fail(
-                AmqpError(Reply.ACCESS_REFUSED, f"queue '{queue}' in vhost '/' in exclusive use")
-            )
+            shown = self._channel.requests.host.shown(queue)
+            self._channel.fail(AmqpError(Reply.ACCESS_REFUSED, f"queue {shown} in exclusive use"))
         else:
             self._channel.fail(amqp_error(refused))
 
@@ -188,7 +187,7 @@ class Consuming:
         channel = self._channel
         name = channel.named(method.queue)
         channel.requests.check(Right.READ, Resource.QUEUE, name)
-        queue = channel.directory.queue(name, channel.requests.session)
+        queue = channel.directory.queue(name, channel.requests.session, channel.requests.host)
         then, refused = channel.replies.later(
             partial(self._got, method), lambda refused: channel.fail(amqp_error(refused), method)
         )
@@ -210,7 +209,7 @@ class Consuming:
             return
         offset = taken.runs[0][0]
         tried = _attempts(taken).get(offset, 0)
-        content = content_of(data, 0, len(data), tried, outside=channel.connection.host.outside)
+        content = content_of(data, 0, len(data), tried, outside=channel.requests.host.outside)
         self._last_tag = tag = self._last_tag + 1
         told = BasicGetOk(
             tag, bool(taken.redelivered), content.exchange, content.routing_key,
@@ -304,7 +303,7 @@ class Consuming:
         again, attempts, outside = (
             _offsets(taken.redelivered),
             _attempts(taken),
-            channel.connection.host.outside,
+            channel.requests.host.outside,
         )
         pieces: list[bytes | memoryview] = []
         delivered = 0

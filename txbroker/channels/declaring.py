@@ -32,9 +32,9 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.arguments import binding_arguments, exchange_settings, queue_settings
-from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.faces import ChannelFace
 from txbroker.channels.inequivalence import check_equivalent
+from txbroker.channels.virtual_hosts import REPLY_TO
 from txbroker.wire.messages import (
     Bind,
     Counted,
@@ -78,10 +78,14 @@ class Declaring:
         return then
 
     def _is_default(self, exchange: str) -> bool:
-        return not self._channel.connection.host.outside(exchange)
+        return not self._channel.requests.host.outside(exchange)
 
     def _is_reserved(self, name: str) -> bool:
-        return self._channel.connection.host.outside(name).startswith(_RESERVED)
+        return self._channel.requests.host.outside(name).startswith(_RESERVED)
+
+    def _reserved(self, what: str, name: str) -> AmqpError:
+        shown = self._channel.requests.host.outside(name)
+        return AmqpError(Reply.ACCESS_REFUSED, f"{what} name '{shown}' contains reserved prefix 'amq.*'")
 
     # -- exchanges ---------------------------------------------------------------------------------
 
@@ -94,15 +98,15 @@ class Declaring:
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         if settings is None:
             channel.requests.check(Right.DESCRIBE, Resource.EXCHANGE, name)
-            channel.directory.exchange(name)
+            channel.directory.exchange(name, channel.requests.host)
             done()
             return
         channel.requests.check(Right.CREATE, Resource.EXCHANGE, name)
         known = channel.directory.known_exchange(name)
         if known is not None:
-            check_equivalent("exchange", name, known.settings, settings)
+            check_equivalent("exchange", channel.requests.host.shown(name), known.settings, settings)
         elif self._is_reserved(name):
-            raise AmqpError(Reply.ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+            raise self._reserved("exchange", name)
         channel.ask(DeclareExchange, name, settings, then=done)
 
     def delete_exchange(self, method: ExchangeDelete) -> None:
@@ -111,8 +115,7 @@ class Declaring:
         if self._is_default(method.exchange):
             raise AmqpError(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         if self._is_reserved(method.exchange):
-            what = f"exchange name '{method.exchange}' contains reserved prefix 'amq.*'"
-            raise AmqpError(Reply.ACCESS_REFUSED, what)
+            raise self._reserved("exchange", method.exchange)
         channel.requests.check(Right.DELETE, Resource.EXCHANGE, method.exchange)
         known = channel.directory.known_exchange(method.exchange)
         if known is None:
@@ -154,11 +157,11 @@ class Declaring:
         if kind is Unbind and not channel.directory.has_ends(source, destination, to_exchange):
             done()  # there is no such binding
             return
-        channel.directory.exchange(source)
+        channel.directory.exchange(source, channel.requests.host)
         if to_exchange:
-            channel.directory.exchange(destination)
+            channel.directory.exchange(destination, channel.requests.host)
         else:
-            channel.directory.queue(destination, channel.requests.session)
+            channel.directory.queue(destination, channel.requests.session, channel.requests.host)
         arguments = binding_arguments(given)
         channel.ask(kind, Binding(source, key, destination, to_exchange, arguments), then=done)
 
@@ -172,18 +175,18 @@ class Declaring:
             return
         if method.passive:
             channel.requests.check(Right.DESCRIBE, Resource.QUEUE, name)
-            channel.directory.queue(name, channel.requests.session)
+            channel.directory.queue(name, channel.requests.session, channel.requests.host)
             self._declare(method, name, passive=True)
             return
         settings = queue_settings(method)
         if not name:
-            name = channel.connection.host.inside(f"{_GENERATED}{token_urlsafe(16)}")
+            name = channel.requests.host.inside(f"{_GENERATED}{token_urlsafe(16)}")
         elif self._is_reserved(name) and channel.directory.known_queue(name) is None:
-            raise AmqpError(Reply.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+            raise self._reserved("queue", name)
         channel.requests.check(Right.CREATE, Resource.QUEUE, name)
-        channel.directory.check_not_locked(name, channel.requests.session)
+        channel.directory.check_not_locked(name, channel.requests.session, channel.requests.host)
         if (known := channel.directory.known_queue(name)) is not None:
-            check_equivalent("queue", name, known.settings, settings)
+            check_equivalent("queue", channel.requests.host.shown(name), known.settings, settings)
         self._declare(method, name, settings)
 
     def _declare(
@@ -197,7 +200,7 @@ class Declaring:
 
         def declared(answer: QueueDeclared, data: memoryview) -> None:  # noqa: ARG001
             if not method.no_wait:
-                told = channel.connection.host.outside(name)
+                told = channel.requests.host.outside(name)
                 channel.reply(QueueDeclareOk(told, answer.ready, answer.consumers))
 
         channel.ask(DeclareQueue, name, *settings, passive=passive, then=declared)
@@ -208,7 +211,7 @@ class Declaring:
         """
         name = method.queue
         if name != REPLY_TO and self._channel.directory.replies_to(name) is None:
-            raise AmqpError(Reply.NOT_FOUND, f"no queue '{name}' in vhost '/'")
+            raise AmqpError(Reply.NOT_FOUND, f"no queue {self._channel.requests.host.shown(name)}")
         if not method.no_wait:
             self._channel.reply(QueueDeclareOk(name, 0, 1))
 
@@ -228,14 +231,14 @@ class Declaring:
         """
         queue = self._channel.named(method.queue)
         return queue, method.routing_key or (
-            "" if method.queue else self._channel.connection.host.outside(queue)
+            "" if method.queue else self._channel.requests.host.outside(queue)
         )
 
     def purge(self, method: QueuePurge) -> None:
         """End the messages of a queue that can be got."""
         channel, name = self._channel, self._channel.named(method.queue)
         channel.requests.check(Right.READ, Resource.QUEUE, name)
-        channel.directory.queue(name, channel.requests.session)
+        channel.directory.queue(name, channel.requests.session, channel.requests.host)
 
         def done(counted: Counted, data: memoryview) -> None:  # noqa: ARG001
             if not method.no_wait:
@@ -255,10 +258,11 @@ class Declaring:
         if channel.directory.known_queue(name) is None:
             done(0)
             return
-        queue = channel.directory.queue(name, channel.requests.session)
+        queue = channel.directory.queue(name, channel.requests.session, channel.requests.host)
         # Of RabbitMQ's conditions, unlike the broker's own, nothing that was delivered and not acknowledged counts.
+        shown = channel.requests.host.shown(name)
         if method.if_unused and channel.directory.has_consumers(queue.partition):
-            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue '{name}' in vhost '/' in use")
+            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue {shown} in use")
         if method.if_empty and channel.directory.accepted(queue.partition):
-            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue '{name}' in vhost '/' not empty")
+            raise AmqpError(Reply.PRECONDITION_FAILED, f"queue {shown} not empty")
         channel.ask(DeleteQueue, name, queue.partition, then=lambda counted, _: done(counted.messages))

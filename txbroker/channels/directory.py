@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from journal.folds.queues import DeclaredQueue, Exchange
 from journal.records.queue_entries import ExchangeSettings, address_of
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content
-from txbroker.channels.virtual_hosts import PREDECLARED, ROOT_NAME, VirtualHost
+from txbroker.channels.virtual_hosts import OWN_EXCHANGES, REPLY_TO, ROOT_NAME, VirtualHost
 from txbroker.errors import QueueFull, QueueInUse, TxBrokerError, UnknownExchange, UnknownQueue, Unroutable
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
     from txbroker.broker.sessions.session import Session
-
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
-"""The queue that is none: who consumes it gets what is sent to its replies' address (RabbitMQ's direct reply-to)."""
-_VIRTUAL_HOST: Final = "/"
 
 
 class Directory:
@@ -33,7 +29,7 @@ class Directory:
         self._deliveries = broker.queues.takes.deliveries
         self._replies: dict[str, Callable[[Content], None]] = {}
         for name in hosts:
-            for exchange, kind in PREDECLARED.items():
+            for exchange, kind in OWN_EXCHANGES.items():
                 self._declarations.declare_exchange(
                     self.hosts[name].inside(exchange), ExchangeSettings(kind), None
                 )
@@ -44,22 +40,20 @@ class Directory:
             raise AmqpError(Reply.NOT_ALLOWED, f"vhost {name} not found")
         return self.hosts[name]
 
-    def exchange(self, name: str) -> Exchange:
-        """Return an exchange; raises AmqpError, NOT_FOUND."""
+    def exchange(self, name: str, host: VirtualHost) -> Exchange:
+        """Return an exchange of a client's host; raises AmqpError, NOT_FOUND."""
         try:
             return self._declarations.exchange(name)
         except UnknownExchange as error:
-            text = f"no exchange '{name}' in vhost '{_VIRTUAL_HOST}'"
-            raise AmqpError(Reply.NOT_FOUND, text) from error
+            raise AmqpError(Reply.NOT_FOUND, f"no exchange {host.shown(name)}") from error
 
-    def queue(self, name: str, session: Session) -> DeclaredQueue:
-        """Return a queue that the session may use; raises AmqpError: NOT_FOUND, RESOURCE_LOCKED."""
+    def queue(self, name: str, session: Session, host: VirtualHost) -> DeclaredQueue:
+        """Return a queue of a client's host that the session may use; raises AmqpError: NOT_FOUND, RESOURCE_LOCKED."""
         try:
             found = self._declarations.queue(name)
         except UnknownQueue as error:
-            text = f"no queue '{name}' in vhost '{_VIRTUAL_HOST}'"
-            raise AmqpError(Reply.NOT_FOUND, text) from error
-        self._check_owner(found, session)
+            raise AmqpError(Reply.NOT_FOUND, f"no queue {host.shown(name)}") from error
+        self._check_owner(found, session, host)
         return found
 
     def known_exchange(self, name: str) -> Exchange | None:
@@ -75,19 +69,19 @@ class Directory:
         known = self.known_exchange(destination) if to_exchange else self.known_queue(destination)
         return known is not None and self.known_exchange(source) is not None
 
-    def check_not_locked(self, name: str, session: Session) -> None:
+    def check_not_locked(self, name: str, session: Session, host: VirtualHost) -> None:
         """Raise AmqpError, RESOURCE_LOCKED, if there is such a queue, and it is another connection's."""
         found = self._declarations.known_queue(name)
         if found is not None:
-            self._check_owner(found, session)
+            self._check_owner(found, session, host)
 
-    def _check_owner(self, queue: DeclaredQueue, session: Session) -> None:
+    def _check_owner(self, queue: DeclaredQueue, session: Session, host: VirtualHost) -> None:
         try:
             self.broker.queues.check_owner(queue, session)
         except QueueInUse as error:
             raise AmqpError(
                 Reply.RESOURCE_LOCKED,
-                f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{_VIRTUAL_HOST}'",
+                f"cannot obtain exclusive access to locked queue {host.shown(queue.name)}",
             ) from error
 
     def ready(self, partition: int) -> int:

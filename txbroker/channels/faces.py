@@ -11,7 +11,6 @@ from txbroker.channels.directory import Directory
 from txbroker.channels.pending import Transaction
 from txbroker.channels.replies import Replies
 from txbroker.channels.requests import Refusal, Requests, Then
-from txbroker.channels.virtual_hosts import VirtualHost
 from txbroker.wire.messages import Request
 
 
@@ -23,7 +22,6 @@ class ConnectionFace(Protocol):
     user: str
     frame_max: int
     wants_cancels: bool
-    host: VirtualHost
 
     @property
     def is_closed(self) -> bool:

@@ -43,16 +43,16 @@ assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings._
 
 
 def check_equivalent(
-    what: str, name: str, known: QueueSettings | ExchangeSettings, given: QueueSettings | ExchangeSettings
+    what: str, shown: str, known: QueueSettings | ExchangeSettings, given: QueueSettings | ExchangeSettings
 ) -> None:
     """Raise AmqpError if a queue or an exchange is there with other settings: PRECONDITION_FAILED, or RESOURCE_LOCKED
-    if one is exclusive and the other is not.
+    if one is exclusive and the other is not. ``shown`` is what the error calls it.
     """
     has, wants = msgspec.structs.asdict(known), msgspec.structs.asdict(given)
     if has.get("exclusive") != wants.get("exclusive"):
         raise AmqpError(
             Reply.RESOURCE_LOCKED,
-            f"cannot obtain exclusive access to locked queue '{name}' in vhost '/': it was declared "
+            f"cannot obtain exclusive access to locked queue {shown}: it was declared "
             f"{'exclusive' if has['exclusive'] else 'for everybody'}",
         )
     for field, argument in _ARGUMENTS.items():
@@ -61,8 +61,8 @@ def check_equivalent(
                 argument = DELAYED_KIND
             raise AmqpError(
                 Reply.PRECONDITION_FAILED,
-                f"inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received {_said(field, wants)} but "
-                f"current is {_said(field, has)}",
+                f"inequivalent arg '{argument}' for {what} {shown}: received {_said(field, wants)} but current is "
+                f"{_said(field, has)}",
             )
 
 

@@ -29,10 +29,10 @@ from txbroker.amqp.methods import (
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.contents import Content, frame_of
-from txbroker.channels.directory import REPLY_TO
 from txbroker.channels.faces import ChannelFace
 from txbroker.channels.pending import Message
 from txbroker.channels.refusals import PASSING, access_refused, amqp_error
+from txbroker.channels.virtual_hosts import REPLY_TO
 from txbroker.wire.messages import Refused, Send, Sent
 
 ENOUGH: Final = 256 * KIB
@@ -98,11 +98,10 @@ class Publishing:
         known = channel.directory.known_exchange(method.exchange)
         if known is None or known.settings.internal:  # else the broker asks when it gets the message
             channel.requests.check(Right.WRITE, Resource.EXCHANGE, method.exchange)
-        exchange = channel.directory.exchange(method.exchange)
+        exchange = channel.directory.exchange(method.exchange, channel.requests.host)
         if exchange.settings.internal:
-            raise AmqpError(
-                Reply.ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '/'"
-            )
+            shown = channel.requests.host.shown(exchange.name)
+            raise AmqpError(Reply.ACCESS_REFUSED, f"cannot publish to internal exchange {shown}")
         spans = props.spans_of(properties)
         if props.HEADERS in spans:
             props.headers_of(properties, spans)  # nobody who gets them must find that they are none
@@ -216,8 +215,9 @@ class Publishing:
         elif refused.error == "DiskFull":
             return  # nobody wants to know
         elif refused.error == "AccessDenied":
-            name, session = batch.method.exchange, self._channel.requests.session
-            error = access_refused(Right.WRITE, Resource.EXCHANGE, name, session.principal)
+            name, requests = batch.method.exchange, self._channel.requests
+            principal = requests.session.principal
+            error = access_refused(Right.WRITE, Resource.EXCHANGE, name, principal, requests.host)
             self._channel.fail(error, batch.method)
         elif refused.error == _BAD_KEY:
             self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
@@ -227,7 +227,7 @@ class Publishing:
     def returned(self, message: Message) -> bytes:
         """Return the frames by which a message is returned that found no queue."""
         method, channel = message.method, self._channel
-        exchange = channel.connection.host.outside(method.exchange)
+        exchange = channel.requests.host.outside(method.exchange)
         told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", exchange, method.routing_key)
         frames = content_frames(
             channel.number, message.properties, message.body, channel.connection.frame_max

@@ -6,6 +6,7 @@ from typing import Final
 
 from journal.records.access_entries import Resource, Right
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.virtual_hosts import VirtualHost
 from txbroker.wire.messages import Refused
 
 _REPLIES: Final = {
@@ -32,12 +33,14 @@ PASSING: Final = frozenset(
 """Refusals that say nothing of the request itself: the same may be taken later."""
 
 
-def access_refused(right: Right, resource: Resource, name: str, principal: str) -> AmqpError:
+def access_refused(
+    right: Right, resource: Resource, name: str, principal: str, host: VirtualHost
+) -> AmqpError:
     """Return the error for who has not a right on the thing of a name, whether or not it is there."""
     does, what = right.name.lower(), resource.name.lower()
     return AmqpError(
         Reply.ACCESS_REFUSED,
-        f"{does} access to {what} '{name}' in vhost '/' refused for user '{principal}'; nothing was done, and this "
+        f"{does} access to {what} {host.shown(name)} refused for user '{principal}'; nothing was done, and this "
         "does not say whether it is there. An administrator may allow it: "
         f"txbroker access allow {principal} {does} {what} NAME",
     )

@@ -10,6 +10,7 @@ from journal.records.access_entries import Resource, Right
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.broker.sessions.rights import has_right
 from txbroker.channels.refusals import access_refused, amqp_error
+from txbroker.channels.virtual_hosts import ROOT
 from txbroker.wire.codec import answer_decoder
 from txbroker.wire.messages import Refused, Request
 
@@ -32,6 +33,8 @@ class Requests:
         """``told`` takes what answers nothing, ``failed`` a refusal that nobody waits for."""
         self._broker, self._told, self._failed = broker, told, failed
         self.session: Session
+        self.host = ROOT
+        """The virtual host of its client."""
         self._decoder = answer_decoder(MAX_REQUEST_DATA * 2)
         self._last = 0
         self._waiting: dict[int, tuple[Then, Refusal]] = {}
@@ -64,7 +67,7 @@ class Requests:
         """
         session = self.session
         if not has_right(session.rights, right, resource, name):
-            raise access_refused(right, resource, name, session.principal)
+            raise access_refused(right, resource, name, session.principal, self.host)
 
     def _refused(self, refused: Refused) -> None:
         self._failed(amqp_error(refused))

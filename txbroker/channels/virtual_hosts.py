@@ -12,21 +12,15 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from journal.records.queue_entries import ExchangeKind
+from journal.records.queue_entries import DEFAULT_EXCHANGE_NAME, PREDECLARED, ExchangeKind
 from txbroker.amqp import methods as m
 from txbroker.amqp.connection_methods import Method
 
 ROOT_NAME: Final = "/"
-PREDECLARED: Final = {
-    "": ExchangeKind.DEFAULT,
-    "amq.direct": ExchangeKind.DIRECT,
-    "amq.fanout": ExchangeKind.FANOUT,
-    "amq.topic": ExchangeKind.TOPIC,
-    "amq.headers": ExchangeKind.HEADERS,
-    "amq.match": ExchangeKind.HEADERS,
-}
-"""The exchanges that each host has."""
-_REPLY_TO: Final = "amq.rabbitmq.reply-to"
+OWN_EXCHANGES: Final = {**PREDECLARED, "": ExchangeKind.DEFAULT}
+"""The exchanges that each host has that has a prefix."""
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""The queue that is none: who consumes it gets what is sent to its replies' address (RabbitMQ's direct reply-to)."""
 _EXCHANGES: Final[dict[type[Method], tuple[str, ...]]] = {
     m.ExchangeDeclare: ("exchange",),
     m.ExchangeDelete: ("exchange",),
@@ -60,6 +54,10 @@ class VirtualHost:
         """
         return name.removeprefix(self._prefix)
 
+    def shown(self, name: str) -> str:
+        """Return what an error calls a queue or an exchange of the broker, as RabbitMQ does: with its host."""
+        return f"'{self.outside(name) or DEFAULT_EXCHANGE_NAME}' in vhost '{self.name}'"
+
     def entering(self, method: M) -> M:
         """Return a method of a client with the broker's names. A queue that is not named, or that stands for replies,
         stays so.
@@ -70,7 +68,7 @@ class VirtualHost:
         changed: dict[str, Any] = {
             each: self.inside(getattr(method, each)) for each in _EXCHANGES.get(kind, ())
         }
-        if kind in _QUEUES and (queue := getattr(method, "queue")) and not queue.startswith(_REPLY_TO):  # noqa: B009
+        if kind in _QUEUES and (queue := getattr(method, "queue")) and not queue.startswith(REPLY_TO):  # noqa: B009
             changed["queue"] = self.inside(queue)
         if (argument := _ARGUMENTS.get(kind)) is not None:
             given = getattr(method, "arguments")  # noqa: B009

@@ -12,11 +12,12 @@ import msgspec
 from journal.constants import MIB
 from journal.folds.bindings import ANY_WORDS, MATCH_ARGUMENT
 from journal.folds.groups import GroupsFold
-from journal.folds.queues import PREDECLARED, DeclaredQueue, Exchange, QueuesFold
+from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
 from journal.parties import Actor
 from journal.random_id import ID_BYTES
 from journal.records.queue_entries import (
     MAX_NAME_BYTES,
+    PREDECLARED,
     QUEUE_GROUP,
     QUEUE_TOPIC_PREFIX,
     Binding,
@@ -251,8 +252,8 @@ class Declarations:
     def end_exchanges(self) -> None:
         """Delete all exchanges that are not durable, because the broker has started.
 
-        A durable one that goes with its last binding stays if that was to a transient queue, as RabbitMQ's does: nothing
-        tells it from one that was never bound.
+        A durable one that goes with its last binding stays if that was to a transient queue, as RabbitMQ's does:
+        nothing tells it from one that was never bound.
         """
         for exchange in list(self._fold.exchanges.values()):
             if not exchange.settings.durable and exchange.name in self._fold.exchanges:

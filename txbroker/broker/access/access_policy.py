@@ -15,10 +15,10 @@ from journal.folds.streams import StreamsFold
 from journal.formats.filenames import is_internal
 from journal.parties import ADMINISTRATOR
 from journal.records.access_entries import ROLE, Effect, Resource, Right, Rule
-from journal.records.queue_entries import exchange_of
+from journal.records.queue_entries import DEFAULT_EXCHANGE_NAME, exchange_of
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sessions.rights import Need
-from txbroker.broker.sessions.things import DEFAULT_EXCHANGE_NAME, Reads, Thing, resource_name
+from txbroker.broker.sessions.things import Reads, Thing, resource_name
 from txbroker.errors import AccessDenied, UnknownTransaction
 from txbroker.groups.retries import target_of
 from txbroker.wire.dead_letters import is_dead_topic

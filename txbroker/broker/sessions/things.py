@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.records.group_entries import GroupPositions, Settled
-from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.queue_entries import DEFAULT_EXCHANGE_NAME, QUEUE_GROUP
 from journal.xid import Xid
 from txbroker.wire.messages import (
     AddOffsets,
@@ -41,9 +41,6 @@ from txbroker.wire.messages import (
     TakeMessages,
     Unbind,
 )
-
-DEFAULT_EXCHANGE_NAME: Final = "amq.default"
-"""By which rules know the exchange without a name."""
 
 
 class Thing(NamedTuple):

@@ -449,10 +449,13 @@ class Transaction:
         """Return what finds out how it ended. A connection that is given up for good asks nothing any more."""
         if self.core.fatal is None:
             return (
-                f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing twice"
+                f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing "
+                "twice"
             )
         if isinstance(self.core.fatal, errors.BrokerReplaced):
-            return "no broker with these data remembers it: look at what they have before the work is done again"
+            return (
+                "no broker with these data remembers it: look at what they have before the work is done again"
+            )
         return (
             f"this connection is given up and cannot ask: ask outcome({str(self.number)!r}) of a new connection, and "
             "do not do the work again before that has answered"
