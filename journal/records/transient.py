@@ -7,7 +7,7 @@ journal without that: a start finds everything as if the queue had never been.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from crc32c import crc32c
 from msgspec.structs import replace
@@ -62,23 +62,34 @@ def durable_first(partitions: list[int]) -> list[int]:
     return sorted(partitions, key=is_transient)
 
 
-def durable_among(partitions: list[int]) -> list[int]:
-    """Return partitions without those of transient queues."""
-    return [each for each in partitions if not is_transient(each)]
+class _Routed(Protocol):
+    """A run of a record, or the entry that a transaction keeps of one: ``also`` are partitions behind the first."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def also(self) -> list[int]: ...
 
 
-def durable_run(run: Run) -> Run:
-    """Return a run without transient queues. One that goes only to these goes nowhere: its frames stay, because the
-    checksum of a transaction, and the sequence of a producer, are about them, too.
+_R = TypeVar("_R", bound=_Routed)
+
+
+def durable_run(run: _R) -> _R:
+    """Return a run, or its entry, without transient queues. One that goes only to these goes nowhere: its frames stay,
+    because the checksum of a transaction, and the sequence of a producer, are about them, too.
     """
-    if is_transient(run.partition):
-        return Run(0, run.count, run.start, 0)
-    if run.also and is_transient(run.also[-1]):
-        return replace(run, also=durable_among(run.also))
-    return run
+    partition, also = run.partition, run.also
+    if is_transient(partition):
+        partition, also = 0, []
+    elif also and is_transient(also[-1]):
+        also = [each for each in also if not is_transient(each)]
+    else:
+        return run
+    return replace(run, partition=partition, also=also)  # type: ignore[type-var]  # both are structs
 
 
-def _goes_there(runs: list[Run]) -> bool:
+def _has_transient_targets(runs: list[Run]) -> bool:
     return any(is_transient(run.also[-1] if run.also else run.partition) for run in runs)
 
 
@@ -108,7 +119,7 @@ def durable_settled(settled: Iterable[Settled]) -> list[Settled]:
     return [each for each in settled if not is_transient(each.partition)]
 
 
-def _durable(positions: GroupPositions) -> GroupPositions:
+def _durable_part_of(positions: GroupPositions) -> GroupPositions:
     """Return what a group finishes elsewhere than in transient queues; it may be nothing."""
     if any(is_transient(each.partition) for each in positions.settled):
         return replace(positions, settled=durable_settled(positions.settled))
@@ -117,7 +128,7 @@ def _durable(positions: GroupPositions) -> GroupPositions:
 
 def durable_positions(positions: Iterable[GroupPositions]) -> list[GroupPositions]:
     """Return what groups finish elsewhere than in transient queues, without what is nothing in queues."""
-    found = map(_durable, positions)
+    found = map(_durable_part_of, positions)
     return [each for each in found if each.offsets or each.settled or each.group != QUEUE_GROUP]
 
 
@@ -141,7 +152,7 @@ def is_volatile(record: Published, size: int) -> bool:
 def durable_part(record: AnyRecord, data: Data, queues: Names) -> tuple[AnyRecord, Data] | None:
     """Return what the journal gets of a record and its data; None for nothing. ``queues`` are the transient ones."""
     if isinstance(record, _WithRuns):
-        if _goes_there(record.runs):
+        if _has_transient_targets(record.runs):
             runs, data = _durable_contents(record, data)
             record = replace(record, runs=runs)
         return _settling(record), data
@@ -163,11 +174,11 @@ def _settling(record: _WithRuns) -> AnyRecord:
     if type(record) is TransactionAdded:
         return record
     if type(record) is TransactionPrepared:
-        positions = list(map(_durable, record.positions))
+        positions = list(map(_durable_part_of, record.positions))
         return record if positions == record.positions else replace(record, positions=positions)
     assert type(record) is TransactionCommitted
     placements = durable_placements(record.placements)
-    settles = [_durable(each) if type(each) is GroupPositions else each for each in record.settles]
+    settles = [_durable_part_of(each) if type(each) is GroupPositions else each for each in record.settles]
     if len(placements) == len(record.placements) and settles == record.settles:
         return record
     return replace(record, placements=placements, settles=settles)
@@ -192,7 +203,7 @@ def _bound(record: Bound | Unbound, queues: Names) -> AnyRecord | None:
 
 
 def _published(record: Published) -> Published:
-    if not _goes_there(record.runs):
+    if not _has_transient_targets(record.runs):
         return record
     runs = list(map(durable_run, record.runs))
     return replace(record, runs=runs, placements=durable_placements(record.placements))

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from journal.formats.checkpoint_rows import Count
 from journal.formats.filenames import staged_file
@@ -16,7 +15,7 @@ from journal.parties import Actor, Owner
 from journal.records.group_entries import PartitionOffset, Settled
 from journal.records.outcome import Outcome
 from journal.records.record import Placement
-from journal.records.transient import durable_among, is_transient
+from journal.records.transient import durable_run, is_transient
 from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
 from journal.xid import Xid
@@ -133,7 +132,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.state,
             transaction.prepared_at,
             transaction.totals,
-            list(map(_durable, transaction.staged.entries)),
+            list(map(durable_run, transaction.staged.entries)),
             transaction.staged.file_entries,
             list(transaction.offsets),
             transaction.wall_offset,
@@ -175,17 +174,6 @@ def weight_of(settled: Iterable[Settled]) -> int:
             if not is_transient(each.partition)
         ]
     )
-
-
-def _durable(entry: Entry) -> Entry:
-    """Return an entry as its record in the journal has it: :func:`durable_run <journal.records.transient.durable_run>`
-    of its run.
-    """
-    if is_transient(entry.partition):
-        return replace(entry, partition=0, also=[])
-    if entry.also and is_transient(entry.also[-1]):
-        return replace(entry, also=durable_among(entry.also))
-    return entry
 
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)

@@ -32,12 +32,14 @@ from journal.records.transient import (
     NUMBERS_OF_START,
     durable_first,
     durable_part,
+    durable_run,
     first_number,
     is_transient,
     is_volatile,
 )
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause
+from journal.transactions.staging import Entry
 from journal.xid import Xid
 
 GONE, OTHER = FIRST_TRANSIENT + 5, FIRST_TRANSIENT + 6
@@ -179,3 +181,15 @@ def test_each_start_has_numbers_of_its_own_beyond_all_others():
     assert first_number(1) == FIRST_TRANSIENT + NUMBERS_OF_START
     assert first_number(1 << 31) + NUMBERS_OF_START < 1 << 63, "as many starts and restores as there may be"
     assert durable_first([GONE, 7, OTHER, 3]) == [7, 3, GONE, OTHER]
+
+
+@pytest.mark.parametrize(
+    ("targets", "left"),
+    [([1, 2], [1, 2]), ([1, 2, GONE, OTHER], [1, 2]), ([1, GONE], [1]), ([GONE, OTHER], []), ([GONE], [])],
+)
+def test_an_entry_of_a_transaction_is_what_its_run_is_in_the_journal(targets, left):
+    first, *also = targets
+    run = durable_run(Run(first, 3, 5, 7, also))
+    entry = durable_run(Entry(first, 3, 90, 11, 13, 7, 5, also))
+    assert run.targets == entry.targets == left
+    assert (entry.count, entry.size, entry.start) == (run.count, 90, run.start) == (3, 90, 5)
