@@ -147,12 +147,14 @@ SUITES = (
         "aiormq", "aiormq-7.2.4", ("tests", "--timeout=180", "-k", "not amqps"), _BROKER, _ASYNCIO, seconds=1200,
     ),
     Suite(
-        "celery", "celery-5.7.0", ("t/integration", "--ignore=t/integration/test_backend.py"), _CELERY, _CELERY_PLUGINS,
-        seconds=3600,
+        "celery", "celery-5.7.0", ("t/integration", "--ignore=t/integration/test_backend.py", "--tb=line"), _CELERY,
+        _CELERY_PLUGINS, seconds=3600,
     ),
 )  # fmt: skip
 """Not run: pika's twisted_adapter_tests.py imports nose, which runs on no Python since 3.10; its io_services_tests.py
 speaks to no broker; Celery's test_backend.py is for the store of a cloud. What is named amqps in the tests of aio-pika
 and aiormq, and tls in those of py-amqp, is the others again over TLS, with the certificates of their container. Only
-Celery's may run a failed case again, as it does for itself.
+Celery's may run a failed case again, as it does for itself; and its failures are told in a line: for more, pytest
+compiles the source anew, which beside the worker's threads is a SystemError at times, and the end of the run (CPython's
+gh-106905, in 3.11.7).
 """
