@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from journal.records.queue_entries import ExchangeKind, Overflow
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, framed, values_of
-from tests.broker.queues.transient_scene import MIB, flush, turns, xid
+from tests.broker.queues.transient_scene import MIB, flush, turns, walked, xid
 from tests.support.broker_room import Peer, Room
 from tests.support.builders import small_files
 from txbroker.wire import messages
@@ -259,16 +260,6 @@ class Walk:
             side.pass_time()
 
 
-def walked(settings: dict[str, Any], seeds: range) -> Counter[str]:
-    """Return how often things happened in these walks."""
-    done = Counter[str]()
-    for seed in seeds:
-        walk = Walk(seed, settings)
-        walk.run()
-        done += walk.done
-    return done
-
-
 HAPPENS = {
     "committed at once", "committed after a prepare", "rolled back", "dead letters", "purged", "flushes",
     "flushes left half-way",
@@ -277,10 +268,10 @@ HAPPENS = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_a_transient_queue_answers_and_counts_as_a_durable_one(settings: dict[str, Any]):
-    assert set(walked(settings, range(2))) == HAPPENS
+    assert set(walked(partial(Walk, settings=settings), range(2))) == HAPPENS
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_it_does_in_thousands_of_walks(settings: dict[str, Any]):
-    assert set(walked(settings, range(1_000, 1_500))) == HAPPENS
+    assert set(walked(partial(Walk, settings=settings), range(1_000, 1_500))) == HAPPENS

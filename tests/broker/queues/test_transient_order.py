@@ -13,6 +13,7 @@ flush is under way.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from journal.records.transient import MOST_RUNS
 from journal.transaction_states import Totals
 from journal.wal.group import Group
 from tests.broker.queues.scene import SECOND, SELF, Scene, framed, settled, values_of
-from tests.broker.queues.transient_scene import MIB
+from tests.broker.queues.transient_scene import MIB, walked
 from tests.support.broker_room import Peer, Room
 from tests.support.builders import small_files
 from txbroker.wire import messages
@@ -272,16 +273,6 @@ class Walk:
             self.engine.finish(job)
 
 
-def walked(seeds: range, slice_bytes: int) -> Counter[str]:
-    """Return how often things happened in these walks."""
-    done = Counter[str]()
-    for seed in seeds:
-        walk = Walk(seed, slice_bytes)
-        walk.run()
-        done += walk.done
-    return done
-
-
 HAPPENS = {
     "sends", "sends of many runs", "sends of many bytes", "commits", "slices", "flushed logs",
     "groups without a record", *QUEUES,
@@ -291,10 +282,10 @@ SLICES = (2_000, 20_000, SLICED_COMMIT_BYTES)
 
 @pytest.mark.parametrize("slice_bytes", SLICES)
 def test_each_queue_gets_its_messages_in_order_and_none_before_its_force(slice_bytes: int):
-    assert set(walked(range(2), slice_bytes)) == HAPPENS
+    assert set(walked(partial(Walk, slice_bytes=slice_bytes), range(2))) == HAPPENS
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("slice_bytes", SLICES)
 def test_it_does_in_thousands_of_walks(slice_bytes: int):
-    assert set(walked(range(1_000, 1_700), slice_bytes)) == HAPPENS
+    assert set(walked(partial(Walk, slice_bytes=slice_bytes), range(1_000, 1_700))) == HAPPENS

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from journal.check.verification import Level, verify
 from journal.formats.filenames import TRANSIENT_DIRECTORY
@@ -86,3 +87,21 @@ def all_of(scene: Scene, queue: int) -> Iterator[bytes]:
 def scene_with_little_memory(**settings: Any) -> Scene:
     journal = small_files(pool_bytes=1024 * KIB, **settings)
     return Scene(Room(journal))
+
+
+class Walk(Protocol):
+    """A random walk: ``done`` counts how often things happened in it."""
+
+    done: Counter[str]
+
+    def run(self) -> None: ...
+
+
+def walked(begin: Callable[[int], Walk], seeds: range) -> Counter[str]:
+    """Return how often things happened in the walks with these seeds."""
+    done = Counter[str]()
+    for seed in seeds:
+        walk = begin(seed)
+        walk.run()
+        done += walk.done
+    return done

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ SHOWN = 20
 """How many violations are printed on the terminal; the report has all."""
 
 LIST_POINTS = "help"
+FURTHER = ("workers", "schedulers", "queuers", "amqp")
+"""Roles of further processes, of which a drill has none unless it is asked for some."""
 
 
 def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> list[str]:
@@ -60,6 +62,17 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
             f"there is no point {', '.join(unknown)}; 'txbroker drill --at help' lists them"
         )
     return list(given) or all_points()
+
+
+def _further(role: str, what: str, example: int) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """Return the option for so many further processes of a role."""
+    return click.option(
+        f"--{role}",
+        type=click.IntRange(0, 64),
+        default=0,
+        show_default=True,
+        help=f"Number of {what}. For example {example}.",
+    )
 
 
 @click.command(cls=Command, short_help="Kill a broker under load, look for what is lost.")
@@ -98,34 +111,10 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     show_default=True,
     help="Number of writing client processes, in addition to a relay and a reader.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(0, 64),
-    default=0,
-    show_default=True,
-    help="Number of worker processes of one group, which are killed and paused, too. For example 3.",
-)
-@click.option(
-    "--schedulers",
-    type=click.IntRange(0, 64),
-    default=0,
-    show_default=True,
-    help="Number of client processes that send messages for later, and take some of them back. For example 2.",
-)
-@click.option(
-    "--queuers",
-    type=click.IntRange(0, 64),
-    default=0,
-    show_default=True,
-    help="Number of client processes that publish to queues, take from them and acknowledge. For example 2.",
-)
-@click.option(
-    "--amqp",
-    type=click.IntRange(0, 64),
-    default=0,
-    show_default=True,
-    help="Number of client processes that do so over AMQP 0-9-1, for which the broker listens, too. For example 2.",
-)
+@_further("workers", "worker processes of one group, which are killed and paused, too", 3)
+@_further("schedulers", "client processes that send messages for later, and take some of them back", 2)
+@_further("queuers", "client processes that publish to queues, take from them and acknowledge", 2)
+@_further("amqp", "client processes that do so over AMQP 0-9-1, for which the broker listens, too", 2)
 @click.option(
     "--two-phase",
     type=click.FloatRange(0.0, 1.0),
@@ -280,10 +269,8 @@ def _command(orders: Orders) -> str:
     words = ["txbroker", "drill", *where, "--duration", lasting, "--kills", str(orders.kills)]
     words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
-    words += ["--workers", str(orders.workers)] if orders.workers else []
-    words += ["--schedulers", str(orders.schedulers)] if orders.schedulers else []
-    words += ["--queuers", str(orders.queuers)] if orders.queuers else []
-    words += ["--amqp", str(orders.amqp)] if orders.amqp else []
+    for role in FURTHER:
+        words += [f"--{role}", str(count)] if (count := getattr(orders, role)) else []
     words += ["--power-cuts"] if orders.power_cuts else []
     words += [
         word
