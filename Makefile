@@ -106,11 +106,11 @@ lint-docs: .make/docs/.ready
 
 .PHONY: files
 files: .venv/.ready  ## print every module and what it owns
-	@$(RUN) tests.support.file_table
+	@$(RUN) tests.support.overview.file_table
 
 .PHONY: rooms
 rooms: .venv/.ready  ## draw the imports between the rooms, as text
-	@$(RUN) tests.support.room_diagram
+	@$(RUN) tests.support.overview.room_diagram
 
 .PHONY: format
 format: .venv/.ready  ## sort the imports and format every file

@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
-from tests.support.room_diagram import drawn, room_imports
+from tests.support.overview.room_diagram import drawn, room_imports
 from txbroker import Resolver
 from txbroker.cli import command_line
 from txbroker.coordinator import Coordinator

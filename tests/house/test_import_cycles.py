@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.overview.room_diagram import drawn, imported, modules, room_imports
 from tests.support.repository import ROOT
-from tests.support.room_diagram import drawn, imported, modules, room_imports
 
 
 def cycles(imports: dict[str, set[str]]) -> list[set[str]]:

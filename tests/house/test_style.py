@@ -10,20 +10,23 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.file_table import lines, owned
+from tests.support.overview.file_table import lines, owned
+from tests.support.overview.room_diagram import statements
 from tests.support.repository import ROOT
-from tests.support.room_diagram import statements
 
 SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")
 CODE = (*SERVICE, "demo", "benchmarks", "models", "examples")
 MAX_FILE_LINES = 500
 """Far above this a file hides a second idea; what is one idea is not cut in two to fit."""
 MAX_FUNCTION_LINES = 50
+MAX_MODULES = 25
+"""In a folder of more, one is not found by its name any more: it holds two subjects, and gets a folder for one."""
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}
 MADE = re.compile(r"\..*|__pycache__|build|dist|data|results|.*\.egg-info|.*\.cache|twistd\.(?:log|pid).*")
 LESSONS = 33
@@ -97,6 +100,16 @@ def lessons(markdown: str) -> list[tuple[str, str, str]]:
 def test_no_file_is_so_long_that_it_hides_a_second_idea():
     lines = {named(path): len(path.read_text().splitlines()) for path in python_files(*CODE)}
     assert {file: count for file, count in lines.items() if count > MAX_FILE_LINES} == {}
+
+
+def full_folders(files: list[Path]) -> dict[str, int]:
+    """Return the folders with more modules than there may be, and how many each has."""
+    counts = Counter(named(path.parent) for path in files if path.name != "__init__.py")
+    return {folder: count for folder, count in counts.items() if count > MAX_MODULES}
+
+
+def test_no_folder_has_so_many_modules_that_it_hides_a_second_subject():
+    assert full_folders(python_files(*CODE, "tests")) == {}
 
 
 def test_no_function_is_so_long_that_a_part_of_it_lacks_a_name():
@@ -195,6 +208,11 @@ def test_every_lesson_there_is_has_a_test_or_says_why_not():
 
 
 class TestTheRulesThemselves:
+    def test_a_full_folder_is_found_and_its_init_is_no_module(self):
+        modules = [ROOT / "journal/full" / f"m{number}.py" for number in range(MAX_MODULES)]
+        assert full_folders([*modules, ROOT / "journal/full/__init__.py"]) == {}
+        assert full_folders([*modules, ROOT / "journal/full/more.py"]) == {"journal/full": MAX_MODULES + 1}
+
     def test_a_long_function_is_found_also_as_a_method_and_a_coroutine(self):
         body = "\n".join(["        pass"] * MAX_FUNCTION_LINES)
         for kind in ("def", "async def"):

@@ -12,7 +12,7 @@ _RESTORING, _PRUNING = "journal/backup/restoring.py", "journal/backup/pruning.py
 _START, _STARTS = "journal/recovery/start.py", "journal/log/start_history.py"
 _REFUSALS, _LAYOUT = "journal/transactions/refusals.py", "journal/backup/layout.py"
 
-TESTS: Final = ("tests/cli/test_backup.py", "tests/backup")
+TESTS: Final = ("tests/cli/directories/test_backup.py", "tests/backup")
 """What must find them."""
 
 MUTANTS: Final = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,8 +12,8 @@ from txbroker.cli.exits import no_exit_by_accident
 from txbroker.cli.invocation import Group
 from txbroker.cli.streams import watch_streams
 
-COMMANDS = (
-    "init",
+_MODULES = (
+    "directories.init",
     "serve",
     "topics",
     "send",
@@ -34,15 +34,17 @@ COMMANDS = (
     "outbox",
     "coordinator",
     "config",
-    "backup",
-    "restore",
-    "verify",
-    "dump",
-    "repair",
+    "directories.backup",
+    "directories.restore",
+    "directories.verify",
+    "directories.dump",
+    "directories.repair",
     "drill",
     "bench",
 )
-"""The commands in the order of the help. Each is an object of the same name in the module of that name."""
+"""The modules of the commands, in the order of the help. Each has the command as an object of its own name."""
+COMMANDS: Final = {module.rpartition(".")[2]: f"txbroker.cli.commands.{module}" for module in _MODULES}
+"""The names of the commands, and their modules."""
 
 
 class Commands(Group):
@@ -61,7 +63,7 @@ class Commands(Group):
         """Return the command of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"txbroker.cli.commands.{cmd_name}"), cmd_name)
+        found = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
         assert isinstance(found, click.Command)
         return found
 

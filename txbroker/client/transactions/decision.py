@@ -79,6 +79,18 @@ async def decided(core: Core, number: TransactionNumber) -> Outcome:
         pause = min(1.0, pause * 2)
 
 
+def way_to_ask(core: Core, number: TransactionNumber | None) -> str:
+    """Return what finds out how a transaction ended. A connection that is given up for good asks nothing any more."""
+    if core.fatal is None:
+        return f"ask outcome({str(number)!r}) later; the same call made again asks too, and decides nothing twice"
+    if isinstance(core.fatal, errors.BrokerReplaced):
+        return "no broker with these data remembers it: look at what they have before the work is done again"
+    return (
+        f"this connection is given up and cannot ask: ask outcome({str(number)!r}) of a new connection, and do not do "
+        "the work again before that has answered"
+    )
+
+
 def reason_of(outcome: Outcome) -> str:
     """Return why a transaction was rolled back, and by whom, in parentheses."""
     cause = outcome.cause.name.lower().replace("_", " ") if outcome.cause else "for a reason not kept"

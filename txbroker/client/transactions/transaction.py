@@ -30,7 +30,7 @@ from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.route import Route
 from txbroker.client.producer.schedule_queue import scheduled
 from txbroker.client.transactions.contents import Adds, Contents, NotBegun, Unsent
-from txbroker.client.transactions.decision import Decision, Stage, decided, reason_of
+from txbroker.client.transactions.decision import Decision, Stage, decided, reason_of, way_to_ask
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Committed, Done
@@ -442,23 +442,8 @@ class Transaction:
         self.received.discard()
         self.leave()
         return errors.OutcomeUnknown(
-            f"whether transaction {self.number} was decided is not known: {reason}; {self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        """Return what finds out how it ended. A connection that is given up for good asks nothing any more."""
-        if self.core.fatal is None:
-            return (
-                f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing "
-                "twice"
-            )
-        if isinstance(self.core.fatal, errors.BrokerReplaced):
-            return (
-                "no broker with these data remembers it: look at what they have before the work is done again"
-            )
-        return (
-            f"this connection is given up and cannot ask: ask outcome({str(self.number)!r}) of a new connection, and "
-            "do not do the work again before that has answered"
+            f"whether transaction {self.number} was decided is not known: {reason}; "
+            + way_to_ask(self.core, self.number)
         )
 
     def _end(self, stage: Stage) -> None:

@@ -14,7 +14,7 @@ from journal.backup.restoring import restore as restore_backup
 from journal.errors import JournalPoisoned
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.commands.backup import BACKUPS, RATE, check_apart, opened, progress_bar
+from txbroker.cli.commands.directories.backup import BACKUPS, RATE, check_apart, opened, progress_bar
 from txbroker.cli.directory.data_directory import check_outside
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation

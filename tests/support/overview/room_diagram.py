@@ -1,4 +1,4 @@
-"""The imports between rooms, drawn as text: ``make rooms``, or ``python -m tests.support.room_diagram``."""
+"""The imports between rooms, drawn as text: ``make rooms``, or ``python -m tests.support.overview.room_diagram``."""
 
 import ast
 import functools

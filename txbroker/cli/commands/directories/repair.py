@@ -18,7 +18,7 @@ from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
 from journal.repair.file_pieces import Change
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.commands.verify import progress_of
+from txbroker.cli.commands.directories.verify import progress_of
 from txbroker.cli.directory.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.directory.findings import changes_shown, findings_shown
 from txbroker.cli.exits import Exit, Failure

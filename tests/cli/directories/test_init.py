@@ -19,7 +19,7 @@ import txbroker
 from tests.support.broker_process import ENVIRONMENT, PATIENCE, SMALL_FILES, told_broker
 from txbroker import errors
 from txbroker.cli import command_line
-from txbroker.cli.commands import init as command
+from txbroker.cli.commands.directories import init as command
 from txbroker.server.given_settings import assignment
 from txbroker.server.settings import config, first_file
 

@@ -1,5 +1,5 @@
 """The table of all modules and what each owns, from its first line: ``make files``, or ``python -m
-tests.support.file_table``.
+tests.support.overview.file_table``.
 """
 
 import ast

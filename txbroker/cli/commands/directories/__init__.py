@@ -1,0 +1,1 @@
+"""The commands that make, copy, read or repair a data directory."""
