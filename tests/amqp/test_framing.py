@@ -1,16 +1,13 @@
-"""Test frames: cuts do not matter, contents come in turn, and hostile bytes give one error, in bounded memory and time.
+"""Test frames: cuts do not matter, contents come in turn, and what breaks the protocol is one error.
 
 The judge of the frames themselves is pamqp.
 """
 
-import itertools
 import struct
-import time
-import tracemalloc
 
 import pamqp.frame
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amqp.amqp_bytes import (
@@ -23,6 +20,7 @@ from tests.amqp.amqp_bytes import (
     packed,
     shown,
 )
+from tests.amqp.frame_streams import ACK, BEGUN, CUTS, PUBLISH, body_of, cut, header_of, is_over, streams
 from tests.support.thoroughness import examples
 from txbroker.amqp import properties as props
 from txbroker.amqp.connection_methods import ChannelCloseOk
@@ -41,62 +39,10 @@ from txbroker.amqp.framing import (
     method_frame,
 )
 from txbroker.amqp.method_codec import encode_method
-from txbroker.amqp.methods import BasicAck, BasicPublish, ConfirmSelect
+from txbroker.amqp.methods import BasicPublish, ConfirmSelect
 from txbroker.amqp.reply_codes import AmqpError, Reply
 
 pytestmark = pytest.mark.slow
-
-PUBLISH = BasicPublish(0, "e", "k", False, False)
-ACK = BasicAck(7, False)
-BEGUN = method_frame(1, PUBLISH)
-
-
-def header_of(size, channel=1, properties=props.NONE, kind=60):
-    return frame_of(HEADER, channel, struct.pack(">HHQ", kind, 0, size) + properties)
-
-
-def body_of(octets, channel=1):
-    return frame_of(BODY, channel, octets)
-
-
-@st.composite
-def streams(draw, most=4):
-    """Frames of several channels in turn, and what they are once they are all there."""
-    sent = [
-        [(channel, each) for each in draw(st.lists(ANY_METHOD | PUBLISHED, max_size=most))]
-        for channel in draw(st.lists(st.integers(0, 65535), min_size=1, max_size=3, unique=True))
-    ]
-    queues = [
-        [
-            (frame, channel, each if last else None)
-            for channel, each in one
-            for frame, last in marked(frames_of(channel, each))
-        ]
-        for one in sent
-    ]
-    frames, wanted = [], []
-    while queues := [each for each in queues if each]:
-        frame, channel, whole = draw(st.sampled_from(queues)).pop(0)
-        frames.append(frame)
-        if draw(st.integers(0, 9)) == 0:
-            frames.append(HEARTBEAT_FRAME)
-        if isinstance(whole, tuple):
-            wanted.append((channel, *whole))
-        elif whole is not None:
-            wanted.append((channel, whole, props.NONE, b""))
-    return frames, wanted
-
-
-def marked(frames):
-    return [(frame, n == len(frames) - 1) for n, frame in enumerate(frames)]
-
-
-def cut(stream, cuts):
-    edges = [0, *sorted(each % (len(stream) + 1) for each in cuts), len(stream)]
-    return [stream[a:b] for a, b in itertools.pairwise(edges)]
-
-
-CUTS = st.lists(st.integers(0, 1 << 20), max_size=12)
 
 
 @given(streams(), CUTS)
@@ -252,15 +198,6 @@ LIES = {
         frame_of(METHOD, 1, b"\0\x3c\0\x28\0\0\1\xff\0\0"), Reply.SYNTAX_ERROR, 1,
     ),
 }  # fmt: skip
-
-
-def is_over(decoder):
-    """It keeps nothing, and takes nothing more."""
-    assert (decoder.held, decoder.uncut, decoder.missing) == (0, 0, OVERHEAD)
-    decoder.add(method_frame(1, ACK))
-    assert decoder.take() == decoder.feed(method_frame(1, ACK)) == []
-    assert (decoder.held, decoder.uncut, decoder.taken) == (0, 0, 0)
-    return True
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -421,241 +358,6 @@ def test_only_what_is_found_is_work_beside_its_bytes():
     found = decoder.feed(stream, len(stream) - 2 * len(ack) + 2 * 1_000, 1_000)
     assert len(found) == 2
     assert decoder.uncut == 2 * len(ack)
-
-
-# -- hostile bytes -----------------------------------------------------------------------------------
-
-
-def outcome_of(pieces, decoder=None):
-    """Whatever the bytes are: things in their order, at most one error that ends the connection, and it is the last."""
-    decoder = decoder or greeted()
-    found = []
-    for piece in pieces:
-        some = decoder.feed(piece)
-        assert decoder.missing > 0
-        assert decoder.held <= 20 * decoder.came + 20_000
-        found += some
-    errors = [arrived.method for arrived, _ in found if isinstance(arrived.method, AmqpError)]
-    ends = [each.reply.ends_connection for each in errors]
-    assert True not in ends[:-1]
-    if True in ends:
-        assert found[-1][0].method is errors[-1]
-        assert is_over(decoder)
-    return found
-
-
-@given(st.binary(max_size=100), CUTS)
-@example(bytes(50), [])
-@example(b"\xff" * 50, [])
-def test_garbage_is_an_error_or_waits_for_more(data, cuts):
-    outcome_of(cut(data, cuts))
-    outcome_of(cut(data, cuts), AmqpDecoder(MAX_BODY))
-    for kind in (METHOD, HEADER, BODY, HEARTBEAT):
-        outcome_of([BEGUN, *cut(frame_of(kind, 1, data), cuts)])
-        outcome_of(cut(frame_of(kind, 2, data), cuts))
-
-
-@given(streams(most=2), CUTS, st.data())
-def test_changed_bytes_make_an_error_or_other_things(stream, cuts, data):
-    octets = bytearray(b"".join(stream[0]) or HEARTBEAT_FRAME)
-    for _ in range(data.draw(st.integers(1, 3))):
-        octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
-    outcome_of(cut(bytes(octets), cuts))
-
-
-@given(streams(most=2), CUTS, st.data())
-def test_bytes_put_in_or_left_out_make_an_error_or_other_things(stream, cuts, data):
-    octets = b"".join(stream[0])
-    start = data.draw(st.integers(0, len(octets)))
-    end = data.draw(st.integers(start, len(octets)))
-    outcome_of(cut(octets[:start] + data.draw(st.binary(max_size=10)) + octets[end:], cuts))
-
-
-@given(streams(most=2), st.data())
-def test_frames_left_out_or_said_twice_make_an_error_or_other_things(stream, data):
-    frames = stream[0]
-    chosen = data.draw(st.lists(st.sampled_from(frames), max_size=12)) if frames else []
-    outcome_of(chosen)
-
-
-# -- bounded memory and time -------------------------------------------------------------------------
-
-
-def kept_by(feed):
-    """The bytes that are allocated when the call has returned, and the most in between."""
-    tracemalloc.start()
-    try:
-        feed()
-        return tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-
-LONG = "a" * 251 + "\U0001f600"
-UNFINISHED = {
-    "short strings": (BasicPublish(0, "", "", False, False), b""),
-    "the widest strings": (BasicPublish(0, LONG, LONG, False, False), b""),
-    "properties": (
-        PUBLISH,
-        props.made_of({props.TYPE: "a" * 255, props.APP_ID: "b" * 255}, {"c": "d" * 2_000}),
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", UNFINISHED)
-@pytest.mark.parametrize("body", [None, b"", b"ab", bytes(300)])
-def test_every_byte_of_contents_on_2047_channels_is_counted(kind, body):
-    method, properties = UNFINISHED[kind]
-    decoder = greeted(frame_max=131_072)
-
-    def feed():
-        for channel in range(1, 2_048):
-            data = method_frame(channel, method)
-            if body is not None:
-                data += header_of(1_000, channel, properties or props.NONE)
-                data += body_of(body[:100], channel) + body_of(body[100:], channel)
-            assert decoder.feed(data) == []
-
-    kept, _ = kept_by(feed)
-    assert kept < decoder.held < 4 * kept
-    announced = 1_000 - len(body) if body is not None else 0
-    assert decoder.missing == max(2_047 * announced, OVERHEAD)
-    for channel in range(1, 2_048):
-        decoder.forget(channel)
-    assert (decoder.held, decoder.missing) == (0, OVERHEAD)
-
-
-def test_bodies_that_are_dropped_take_little_and_are_counted():
-    decoder = greeted(max_body=10)
-
-    def feed():
-        for channel in range(1, 2_048):
-            decoder.feed(method_frame(channel, BasicPublish(0, LONG, LONG, False, False)))
-            decoder.feed(
-                header_of(1_000, channel, packed({props.TYPE: "a" * 255})) + body_of(bytes(500), channel)
-            )
-
-    kept, _ = kept_by(feed)
-    assert kept < decoder.held < 2_048 * 1_000
-
-
-def test_after_an_error_the_memory_of_contents_is_free():
-    decoder = greeted()
-
-    def feed():
-        for channel in range(1, 1_000):
-            decoder.feed(
-                method_frame(channel, PUBLISH) + header_of(1_000, channel) + body_of(bytes(500), channel)
-            )
-        decoder.feed(bytes(8))
-
-    assert kept_by(feed)[0] < 50_000
-    assert is_over(decoder)
-
-
-@pytest.mark.parametrize("size", [1, 2, 9])
-def test_a_body_in_tiny_frames_takes_no_more_than_its_size_and_a_half(size):
-    count = (1 << 16) // size * (1 + (size > 2))
-    decoder = greeted()
-    decoder.feed(BEGUN + header_of((count + 1) * size))
-    piece = b"".join(body_of(bytes((n % 256,)) * size) for n in range(256))
-
-    def feed():
-        for _ in range(count // 256):
-            assert decoder.feed(piece) == []
-
-    kept, most = kept_by(feed)
-    assert kept < decoder.held * 1.2
-    assert most < 1.5 * count * size + 100_000
-
-
-def test_claiming_much_reserves_nothing():
-    claims = (
-        BEGUN + header_of(MAX_BODY) + struct.pack(">BHI", BODY, 1, FRAME_MAX - OVERHEAD),
-        BEGUN + header_of((1 << 64) - 1),
-        struct.pack(">BHI", METHOD, 1, FRAME_MAX - OVERHEAD),
-    )
-    for claim in claims:
-        assert kept_by(lambda claim=claim: outcome_of([claim]))[1] < 100_000
-
-
-def took(call):
-    """The least processor time of several calls, in seconds."""
-    times = []
-    for _ in range(5):
-        begin = time.process_time()
-        call()
-        times.append(time.process_time() - begin)
-    return min(times)
-
-
-def test_asking_what_is_missing_takes_no_longer_with_a_content_on_every_channel():
-    few, many = greeted(), greeted()
-    for channel in range(50_000):
-        (few if channel < 2 else many).feed(method_frame(channel, PUBLISH) + header_of(9, channel))
-
-    def ask(decoder):
-        return lambda: [(decoder.missing, decoder.held) for _ in range(1_000)]
-
-    assert took(ask(many)) < 10 * took(ask(few)) + 0.01
-
-
-STREAMS = {
-    "of acknowledgements": lambda n: method_frame(1, ACK),
-    "of heartbeats": lambda n: HEARTBEAT_FRAME,
-    "of contents": lambda n: BEGUN + header_of(2) + body_of(b"ab"),
-    "of contents that begin": lambda n: method_frame(n, PUBLISH) + header_of(9, n),
-    "of a body": lambda n: body_of(b"ab") if n else BEGUN + header_of(MAX_BODY),
-}
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("way", ["at once", "in parts", "byte by byte"])
-def test_a_stream_of_twice_the_frames_takes_twice_the_time(kind, way):
-    def taking(count):
-        data = b"".join(STREAMS[kind](n) for n in range(count))
-
-        def call():
-            decoder = greeted()
-            if way == "byte by byte":
-                for n in range(len(data)):
-                    decoder.feed(data[n : n + 1])
-            else:
-                decoder.add(data)
-                while decoder.uncut:
-                    decoder.take(500 if way == "in parts" else float("inf"), 10)
-
-        return call
-
-    count = 500 if way == "byte by byte" else 4_000
-    assert took(taking(2 * count)) < 2.5 * took(taking(count)) + 0.02
-
-
-def test_a_large_frame_that_comes_in_small_pieces_takes_twice_the_time_for_twice_the_size():
-    def taking(size):
-        data = BEGUN + header_of(size) + body_of(bytes(size))
-
-        def call():
-            decoder = greeted(max_body=size, frame_max=size + OVERHEAD)
-            found = [each for n in range(0, len(data), 16) for each in decoder.feed(data[n : n + 16])]
-            assert [len(body) for _, body in found] == [size]
-
-        return call
-
-    assert took(taking(2 << 20)) < 2.5 * took(taking(1 << 20)) + 0.02
-
-
-def test_a_body_in_many_frames_takes_twice_the_time_for_twice_the_size():
-    def taking(size):
-        data = BEGUN + header_of(size) + body_of(bytes(64)) * (size // 64)
-
-        def call():
-            [(_, body)] = greeted(max_body=size).feed(data)
-            assert len(body) == size
-
-        return call
-
-    assert took(taking(2 << 20)) < 2.5 * took(taking(1 << 20)) + 0.02
 
 
 def test_a_method_that_is_not_about_a_content_needs_none():

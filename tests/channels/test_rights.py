@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from journal.records.access_entries import Effect, Resource, Right, Rule
 from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings
 from tests.broker.queues.scene import SELF, framed
+from tests.channels.doors import PLAIN, GateHouse, start
 from tests.channels.talk import consume, declare, published
-from tests.channels.test_connections import PLAIN, TLS, GateHouse, start
+from tests.login.login_room import TLS
 from txbroker.amqp import connection_methods as c
 from txbroker.amqp import methods as m
 from txbroker.amqp.reply_codes import Reply
