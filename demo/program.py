@@ -57,6 +57,10 @@ class Program:
             self._process.kill()
             self._process.wait()
 
+    def kill_all(self) -> None:
+        """Kill all that there is of it: a program that has children takes these with it."""
+        self.kill()
+
     def stop(self) -> int:
         """Send SIGTERM, wait for the orderly end, and return the exit code; 0 if it does not run."""
         process, self._process = self._process, None

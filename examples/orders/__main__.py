@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 import psycopg
 
+from demo.premises import new_folder, remove
 from demo.program import ProgramFailed
 from examples.orders.compare import collect, compare
 from examples.orders.drill import settle
-from examples.orders.premises import FAILURES, Premises, new_folder, remove
+from examples.orders.premises import FAILURES, Premises
 
 
 @click.command()

@@ -21,9 +21,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import txbroker
+from demo.premises import new_folder, remove
 from demo.program import ProgramFailed
 from examples.orders.compare import Facts, Fault, collect, compare
-from examples.orders.premises import FAILURES, Premises, new_folder, remove
+from examples.orders.premises import FAILURES, Premises
 
 PRODUCERS = 2
 GAP = 1.0

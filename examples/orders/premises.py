@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from demo.database_process import DatabaseFailed
-from demo.postgresql import PostgresqlServer
+from demo.premises import ShopPremises
 from demo.program import Program, ProgramFailed
 from examples.orders.shop import TOPICS, open_shop
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
@@ -23,19 +19,11 @@ BUSY_WITHIN = 90.0
 FAILURES = (BrokerFailed, DatabaseFailed)
 
 
-class Premises:
-    """A shop with so many producers, a consumer for each half of the partitions, and a resolver. A context manager.
-
-    Logs and the broker's data are in ``folder``. PostgreSQL's are in a folder of its own, which it has to own: it is
-    removed at the end, unless ``keep`` is set before.
-    """
+class Premises(ShopPremises):
+    """A shop with so many producers, a consumer for each half of the partitions, and a resolver. A context manager."""
 
     def __init__(self, folder: Path, producers: int, rate: float) -> None:
-        self.folder = folder
-        self.keep = False
-        self.postgresql = PostgresqlServer(Path(tempfile.mkdtemp(prefix="txbroker-shop-", dir="/tmp")))
-        self.database_url = self.postgresql.url("shop")
-        self.broker = BrokerProcess(folder / "broker", folder / "broker.log")
+        super().__init__(folder, "txbroker-shop-", BrokerProcess(folder / "broker", folder / "broker.log"))
         module = [sys.executable, "-m"]
         place = [self.database_url, self.broker.address]
         halves = ["0", "1"], [str(number) for number in range(2, TOPICS["orders"])]
@@ -56,20 +44,11 @@ class Premises:
         """Return all programs of the shop."""
         return [*self.producers, *self.consumers, self.resolver]
 
-    def open(self) -> None:
-        """Start everything."""
-        self.postgresql.start()
-        with self.postgresql.connect(autocommit=True) as connection:
-            connection.execute("CREATE DATABASE shop")
-        self.broker.start()
+    def begin(self) -> None:
+        """Open the shop, and start its programs."""
         open_shop(self.database_url, self.broker.address)
         for program in self.programs:
             program.start()
-
-    def check(self) -> None:
-        """Raise :class:`ProgramFailed` if a program of the shop has ended by itself."""
-        for program in self.programs:
-            program.check()
 
     def wait_for_business(self) -> None:
         """Return once each producer has placed another order and another invoice has been written."""
@@ -89,44 +68,7 @@ class Premises:
         said = [size_of(program.out) for program in (*self.producers, *self.consumers)]
         return [*said[: len(self.producers)], sum(said[len(self.producers) :])]
 
-    def close(self) -> None:
-        """Stop all processes, whatever happens."""
-        for program in self.programs:
-            program.kill()
-        self.broker.kill_for_good()
-        if self.keep:
-            self.postgresql.kill()
-        else:
-            self.postgresql.remove()
-
-    def __enter__(self) -> Self:
-        try:
-            self.open()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):  # Ctrl-C is no failure
-            self.keep = True
-            error.add_note(f"kept: {self.folder} and PostgreSQL's {self.postgresql.folder}")
-        self.close()
-
 
 def size_of(file: Path) -> int:
     """Return the size of a file that need not exist."""
     return file.stat().st_size if file.exists() else 0
-
-
-def new_folder(parent: Path) -> Path:
-    """Make a new folder below ``build`` for one run."""
-    parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(dir=parent, prefix="run-")).resolve()
-
-
-def remove(folder: Path) -> None:
-    """Remove the folder of a run that went well."""
-    shutil.rmtree(folder)

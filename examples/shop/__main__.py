@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from examples.orders.premises import new_folder, remove
+from demo.premises import new_folder, remove
 from examples.shop.drill.customers import Answer, Customers
 from examples.shop.drill.drill import settle
 from examples.shop.drill.facts import collect

@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from demo.premises import new_folder, remove
 from examples.orders.drill import progress
-from examples.orders.premises import new_folder, remove
 from examples.shop.drill.drill import Run, drill
 from examples.shop.drill.judgement import Facts, Fault
 from examples.shop.drill.premises import FAILURES

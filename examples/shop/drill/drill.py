@@ -168,7 +168,7 @@ class Drill:
             self._service(victim).start()
 
     def _service(self, name: str) -> Service:
-        return {service.name: service for service in self._premises.services}[name]
+        return {program.name: program for program in self._premises.programs}[name]
 
 
 def settle(premises: Premises) -> None:

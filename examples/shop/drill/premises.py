@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
 from demo.database_process import DatabaseFailed
-from demo.postgresql import PostgresqlServer
+from demo.premises import ShopPremises
 from demo.program import ProgramFailed
 from examples.shop.drill.services import Service
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess, free_port
@@ -31,25 +29,20 @@ SETTINGS = ("checkpoint_interval=2s", "checkpoint_bytes=16MiB", "file_bytes=18Mi
 FAILURES = (BrokerFailed, DatabaseFailed, ProgramFailed)
 
 
-class Premises:
+class Premises(ShopPremises):
     """The shop, or the naive one. A context manager.
 
-    Logs and the broker's data are in ``folder``. PostgreSQL's are in a folder of its own, which it has to own: it is
-    removed at the end, unless ``keep`` is set before. With ``held``, a folder, processes of the shop can be held at
-    their moments.
+    With ``held``, a folder, processes of the shop can be held at their moments.
     """
 
     def __init__(self, folder: Path, naive: bool = False, held: Path | None = None) -> None:
-        self.folder = folder
-        self.keep = False
-        self.postgresql = PostgresqlServer(Path(tempfile.mkdtemp(prefix="txbroker-django-", dir="/tmp")))
-        self.database_url = self.postgresql.url("shop")
         amqp, self.web_port = free_port(), free_port()
         listen = ["--listen-amqp", f"tcp:{amqp}:interface=127.0.0.1"]
         settings = [word for setting in SETTINGS for word in ("--set", setting)]
-        self.broker = BrokerProcess(
+        broker = BrokerProcess(
             folder / "broker", folder / "broker.log", [*listen, *settings], own_session=True
         )
+        super().__init__(folder, "txbroker-django-", broker)
         package = "examples.shop.naive" if naive else "examples.shop"
         self.amqp_url = f"amqp://guest:guest@127.0.0.1:{amqp}//"
         self.environment = {
@@ -75,19 +68,15 @@ class Premises:
         )
 
     @property
-    def services(self) -> list[Service]:
+    def programs(self) -> list[Service]:
         """Return the programs of the shop."""
         return [self.web, self.celery]
 
-    def open(self) -> None:
-        """Start everything."""
-        self.postgresql.start()
-        with self.postgresql.connect(autocommit=True) as connection:
-            connection.execute("CREATE DATABASE shop")
-        self.broker.start()
+    def begin(self) -> None:
+        """Migrate the database, start the programs, and wait for the web server."""
         self.run("-m", "examples.shop.manage", "migrate", "--verbosity", "0")
-        for service in self.services:
-            service.start()
+        for program in self.programs:
+            program.start()
         wait_until(self.answers, READY_WITHIN, self.check, "the web server does not answer")
 
     def run(self, *arguments: str) -> str:
@@ -118,41 +107,10 @@ class Premises:
         except OSError:
             return False
 
-    def check(self) -> None:
-        """Raise :class:`ProgramFailed` if a program of the shop has ended by itself."""
-        for service in self.services:
-            service.check()
-
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query, over a connection of its own."""
         with psycopg.connect(self.database_url) as database:
             return database.execute(statement.encode()).fetchall()
-
-    def close(self) -> None:
-        """Stop all processes, whatever happens."""
-        for service in self.services:
-            service.kill_all()
-        self.broker.kill_for_good()
-        if self.keep:
-            self.postgresql.kill()
-        else:
-            self.postgresql.remove()
-
-    def __enter__(self) -> Self:
-        try:
-            self.open()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):  # Ctrl-C is no failure
-            self.keep = True
-            error.add_note(f"kept: {self.folder} and PostgreSQL's {self.postgresql.folder}")
-        self.close()
 
 
 def wait_until(
