@@ -15,7 +15,7 @@ def password_of(name: str, path: str | None) -> str:
     if path == "-":
         return sys.stdin.readline().rstrip("\r\n")
     if path is not None:
-        return read_secret(path, f"the password of {name}")
+        return read_secret(path, f"password of {name}")
     if not sys.stdin.isatty():
         raise Failure(
             f"nobody can be asked for the password of {name}; nothing was done. Give --password-file",

@@ -188,6 +188,13 @@ def test_a_mistake_is_refused_before_anything_is_made(words, said, init):
     assert os.listdir() == []
 
 
+def test_a_password_that_others_may_read_is_none_and_the_file_is_named(init):
+    Path("secret").touch(0o644)
+    said = init("--data", "data", "--password-file", "secret", code=3, password=())
+    assert "the file of the password of admin, secret, may be read by others" in " ".join(said.split())
+    assert os.listdir() == ["secret"]
+
+
 def test_nobody_who_can_be_asked_is_a_mistake_too(init):
     assert "nobody can be asked for the password of admin" in init("--data", "data", code=2, password=())
     assert os.listdir() == []
