@@ -210,7 +210,9 @@ def test_a_backup_of_a_newer_format_is_refused_by_name_before_anything_is_writte
 def test_a_directory_of_a_newer_format_is_not_backed_up():
     disk = lived_in().inner.kill_clone()
     file = disk.open("txbroker.version")
-    write_fully(file, 0, [pack_version(Written(FORMAT + 1, "7.7.0"))])
+    written = pack_version(Written(FORMAT + 1, "7.7.0"))
+    file.truncate(len(written))
+    write_fully(file, 0, [written])
     file.close()
     with pytest.raises(UnknownFormat, match=r"written by txbroker 7\.7\.0"):
         stopped_backup(disk, MemoryFilesystem())
