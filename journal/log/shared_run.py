@@ -6,16 +6,10 @@ these are theirs, and references to the first one's buffer for the rest, which i
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Self
 
-from journal.constants import KIB
-from journal.formats.frame import HEADER_BYTES
 from journal.interfaces import IBuffer
-
-SHARED_BYTES: Final = 4 * KIB
-"""Messages that are larger, on the average of their run, are shared. Smaller ones are copied: a tail remembers two
-chunks more for each that it shares, and a read joins them.
-"""
+from journal.records.copies import is_shared
 
 
 class SharedRun:
@@ -47,18 +41,3 @@ class SharedRun:
         if self.buffer is not None:
             self.buffer.release()
             self.buffer = None
-
-
-def is_shared(size: int, count: int, logs: int) -> bool:
-    """Return whether a run of so many bytes and messages is in memory once for so many logs."""
-    return logs > 1 and size > SHARED_BYTES * count
-
-
-def further_bytes(size: int, count: int, logs: int) -> int:
-    """Return how many bytes are copied for each of these logs but the first, which takes all of them."""
-    return count * HEADER_BYTES if is_shared(size, count, logs) else size
-
-
-def copied_bytes(size: int, count: int, logs: int) -> int:
-    """Return how many bytes are copied for all of these logs together."""
-    return size + max(0, logs - 1) * further_bytes(size, count, logs)

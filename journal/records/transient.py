@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol, TypeVar
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from journal.constants import MESSAGE_WEIGHT, SLICED_COMMIT_BYTES
+from journal.constants import SLICED_COMMIT_BYTES
 from journal.formats.frame import unstamped
+from journal.records.copies import weight_of_runs
 from journal.records.group_entries import GroupPositions, Settled
 from journal.records.queue_entries import QUEUE_GROUP, QUEUE_TOPIC_PREFIX
 from journal.records.record import (
@@ -139,14 +140,11 @@ def is_volatile(record: Published, size: int) -> bool:
     """
     if record.producer_id or record.ids or len(record.runs) > MOST_RUNS:
         return False
-    places, most = 0, 0
-    for run in record.runs:
-        if run.partition and not is_transient(run.partition):
-            return False
-        ways = len(run.targets)
-        places += run.count * ways
-        most = max(most, ways)
-    return most == 1 or (most > 1 and size * most + MESSAGE_WEIGHT * places <= SLICED_COMMIT_BYTES)
+    runs = record.runs
+    if any(run.partition and not is_transient(run.partition) for run in runs):
+        return False
+    most = max([len(run.targets) for run in runs])
+    return most == 1 or (most > 1 and weight_of_runs(runs, size) <= SLICED_COMMIT_BYTES)
 
 
 def durable_part(record: AnyRecord, data: Data, queues: Names) -> tuple[AnyRecord, Data] | None:

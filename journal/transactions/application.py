@@ -11,12 +11,13 @@ from journal.errors import MemoryExhausted
 from journal.log.applied import Applied
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.log.shared_run import SharedRun, copied_bytes
+from journal.log.shared_run import SharedRun
+from journal.records.copies import weight_of_runs
 from journal.records.outcome import Outcome
 from journal.records.record import Published, Run, TransactionCommitted, slices
 from journal.records.transient import MOST_RUNS, is_volatile
 from journal.transaction_states import TransactionNumber
-from journal.transactions.commit_application import SlicedApply, misplaced, weight_of
+from journal.transactions.commit_application import SlicedApply, misplaced
 from journal.transactions.staging import Staged, Staging
 from journal.transactions.state import Transaction
 
@@ -110,14 +111,7 @@ class Application:
 
     def is_sliced(self, runs: Sequence[Run], size: int) -> bool:
         """Return whether runs of that size together go to so many partitions each that a turn is too short for it."""
-        if not any(run.also for run in runs):
-            return False
-        copied = messages = 0
-        for run, end in zip(runs, [*[run.start for run in runs[1:]], size], strict=True):
-            logs = 1 + len(run.also)
-            copied += copied_bytes(end - run.start, run.count, logs)
-            messages += run.count * logs
-        return weight_of(copied, messages, 0) > self.small_bytes
+        return any(run.also for run in runs) and weight_of_runs(runs, size) > self.small_bytes
 
     def _as_staged(
         self,

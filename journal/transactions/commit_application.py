@@ -10,7 +10,8 @@ from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.log.shared_run import SharedRun, further_bytes
+from journal.log.shared_run import SharedRun
+from journal.records.copies import further_bytes
 from journal.records.record import Placement, Published, TransactionCommitted
 from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Entry, Staging

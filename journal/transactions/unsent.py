@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
-from journal.log.shared_run import further_bytes
+from journal.records.copies import further_bytes
 from journal.records.group_entries import GroupPositions
 from journal.records.outcome import Outcome
 from journal.records.record import Run, Scheduled, TakenBack, TransactionCommitted

@@ -7,11 +7,13 @@ ever, with a reference to the lender's bytes or to the tail's own missing, and w
 import pytest
 
 from journal.buffers import PooledAllocator
-from journal.constants import KIB, MIB
+from journal.constants import KIB, MESSAGE_WEIGHT, MIB
 from journal.errors import MemoryExhausted
 from journal.formats.frame import HEADER_BYTES, decode_run, encode, walk
-from journal.log.shared_run import SHARED_BYTES, SharedRun, copied_bytes, further_bytes
+from journal.log.shared_run import SharedRun
 from journal.log.tail import LARGEST_FIRST, SMALLEST_CHUNK, Tail
+from journal.records.copies import SHARED_BYTES, further_bytes, weight_of_runs
+from journal.records.record import Run
 
 TAILS = 50
 
@@ -128,5 +130,5 @@ def test_only_large_messages_for_several_logs_are_shared():
     assert SharedRun.of(bytes(2 * SHARED_BYTES), 2, 2) is None
     assert SharedRun.of(bytes(SHARED_BYTES + 1), 1, 2) is not None
     assert (further_bytes(5000, 1, 2), further_bytes(5000, 2, 2)) == (HEADER_BYTES, 5000)
-    assert (copied_bytes(5000, 1, 0), copied_bytes(5000, 1, 1), copied_bytes(100, 1, 3)) == (5000, 5000, 300)
-    assert copied_bytes(5000, 1, 3) == 5000 + 2 * HEADER_BYTES
+    runs = [Run(1, 1, 0, 0, [2, 3]), Run(4, 1, 100, 0, []), Run(5, 1, 5100, 0, [6, 7])]
+    assert weight_of_runs(runs, 10_100) == 3 * 100 + 5000 + 5000 + 2 * HEADER_BYTES + 7 * MESSAGE_WEIGHT

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import journal.engine.engine
-import journal.log.shared_run
+import journal.records.copies
 import journal.settings
 import txbroker.broker.queues.removals
 import txbroker.queues.declarations
@@ -97,8 +97,8 @@ class Limits:
             segment_bytes=self.segment_bytes, force_messages=self.force_messages
         )
         journal.engine.engine.GROUP_RECORDS = min(self.group_records, records)  # type: ignore[misc]
-        shared = journal.log.shared_run.SHARED_BYTES
-        journal.log.shared_run.SHARED_BYTES = self.shared  # type: ignore[misc]
+        shared = journal.records.copies.SHARED_BYTES
+        journal.records.copies.SHARED_BYTES = self.shared  # type: ignore[misc]
         again = txbroker.broker.queues.removals.AGAIN
         txbroker.broker.queues.removals.AGAIN = 0  # type: ignore[misc]  # the model ends at once what it does
         try:
@@ -107,7 +107,7 @@ class Limits:
             journal.settings.RANGES["segment_bytes"] = least
             declarations._LOG = log
             journal.engine.engine.GROUP_RECORDS = records  # type: ignore[misc]
-            journal.log.shared_run.SHARED_BYTES = shared  # type: ignore[misc]
+            journal.records.copies.SHARED_BYTES = shared  # type: ignore[misc]
             txbroker.broker.queues.removals.AGAIN = again  # type: ignore[misc]
 
 

@@ -133,9 +133,14 @@ def test_one_that_somebody_may_ask_for_again_is_written(known: dict[str, Any]):
 
 def test_one_that_takes_more_than_a_turn_is_written():
     ways = [GONE + n for n in range(4)]
-    record = Published(-4, 0, 1, [Run(ways[0], 1, 0, 0, ways[1:])], [Placement(n, 0, 1) for n in ways], 1)
-    assert is_volatile(record, 4 * MIB - 1024)
-    assert not is_volatile(record, 4 * MIB)
+    record = Published(
+        -4, 0, 1024, [Run(ways[0], 1024, 0, 0, ways[1:])], [Placement(n, 0, 1024) for n in ways], 1
+    )
+    assert is_volatile(record, 3 * MIB)
+    assert not is_volatile(record, 3 * MIB + 1)
+    large = Published(-4, 0, 1, [Run(ways[0], 1, 0, 0, ways[1:])], [Placement(n, 0, 1) for n in ways], 1)
+    assert is_volatile(large, 15 * MIB), "large messages are in memory once"
+    assert not is_volatile(large, 16 * MIB)
     alone = Published(-4, 0, 1, [Run(GONE, 1, 0, 0)], [Placement(GONE, 0, 1)], 1)
     assert is_volatile(alone, 100 * MIB)
     many = Published(-4, 0, 257, [Run(GONE + n % 2, 1, n, 0) for n in range(257)], [], 1)

@@ -15,6 +15,7 @@ import pytest
 
 from journal.engine.disk_space import under_way
 from journal.formats.filenames import TRANSIENT_DIRECTORY
+from journal.records.copies import SHARED_BYTES
 from journal.records.queue_entries import ExchangeKind
 from journal.testing.memory import MemoryFile
 from tests.broker.queues.scene import (
@@ -39,6 +40,9 @@ from tests.broker.queues.transient_scene import (
 from tests.support.broker_room import Room, refused
 from tests.support.builders import small_files
 from txbroker.wire import messages
+
+UNSHARED = SHARED_BYTES - 96
+"""Bytes of a value that each queue has a copy of. Larger ones are in memory once."""
 
 
 def test_what_is_acknowledged_takes_no_memory_and_no_file():
@@ -289,7 +293,7 @@ def test_a_prepared_transaction_is_committed_though_they_have_the_memory_and_the
     to = scene.exchange("e", ExchangeKind.FANOUT)
     for name in ("l1", "l2"):
         scene.bind("e", "", name)
-    assert isinstance(prepare(scene, 1, framed("", *[b"h" * MIB] * 4), to), messages.Done)
+    assert isinstance(prepare(scene, 1, framed("", *[b"h" * UNSHARED] * 1048), to), messages.Done)
     while True:
         asked = scene.peer.tell(messages.Send, SELF, data=framed("passing", bytes(MIB)))
         scene.room.engine.sync()
@@ -344,7 +348,7 @@ def test_much_for_them_alone_is_read_again_from_its_own_record():
     scene, to, queues = scene_with_fanout(pool_bytes=64 * MIB)
     scene.queue("l")
     assert isinstance(prepare(scene, 1, framed("l", *[b"h" * MIB] * 12)), messages.Done)
-    values = [b"%d" % n + b"x" * (MIB - 10) for n in range(7)]
+    values = [b"%d" % n + b"x" * (UNSHARED - 4) for n in range(1835)]
     asked = scene.peer.tell(messages.Send, to, data=framed("", *values))
     for _ in range(20):
         scene.room.engine.sync()
@@ -361,7 +365,7 @@ def test_it_is_shown_behind_what_came_before_it():
     scene.peer.tell(messages.Send, SELF, data=framed("l", b"x"))
     first = engine.take()
     scene.other.tell(messages.Send, SELF, data=framed("a", b"small"))
-    scene.peer.tell(messages.Send, to, data=framed("", *[b"y" * MIB] * 5))
+    scene.peer.tell(messages.Send, to, data=framed("", *[b"y" * UNSHARED] * 1310))
     for _ in range(100):
         if engine.busy:
             engine.continue_apply()
@@ -375,11 +379,11 @@ def test_it_is_shown_behind_what_came_before_it():
 
 def test_what_is_applied_in_slices_is_counted_by_its_exchange_the_same_after_a_start():
     scene, to, _ = scene_with_fanout(pool_bytes=256 * MIB)
-    scene.publish("", *[b"y" * MIB] * 5, to=to)
+    scene.publish("", *[b"y" * UNSHARED] * 1310, to=to)
     scene.restart()
     scene.queue("l")
     scene.bind("e", "", "l")
-    assert scene.publish("", b"z", to=to).base_offset == 5
+    assert scene.publish("", b"z", to=to).base_offset == 1310
 
 
 def test_they_are_not_compacted():

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from journal.constants import SLICED_COMMIT_BYTES
+from journal.records.copies import SHARED_BYTES
 from journal.records.queue_entries import QUEUE_GROUP, ExchangeKind
 from journal.records.transient import MOST_RUNS
 from journal.transaction_states import Totals
@@ -172,8 +173,10 @@ class Walk:
         self.tell_send(SELF, data, [value[:HEAD] for value in values])
 
     def send_much(self) -> None:
-        """Send more bytes to transient queues than are applied in one turn: 18 MiB to three together."""
-        values = [self.message(6 * MIB)]
+        """Send more bytes to transient queues than are applied in one turn: 18 MiB to three together. No message is so
+        large that it is in memory once.
+        """
+        values = [self.message(SHARED_BYTES - 200) for _ in range(6 * MIB // (SHARED_BYTES - 200) + 1)]
         self.note_large("sends of many bytes")
         self.tell_send(self.exchanges["volatile"], framed("", *values), self.noted(values, *TRANSIENT))
 
