@@ -272,12 +272,14 @@ class JournalTransactionStore:
         unsent: Unsent = NOTHING,
         xid: Xid | None = None,
         owner: Owner | None = None,
+        is_limited: bool = True,
     ) -> Outcome:
         """Commit. A repetition returns the first outcome, and is refused if it has another content.
 
         One phase has ``totals`` (of what was added before), or ``unsent`` (the contents of this request), or both; the
         second phase has neither. ``xid`` and ``owner`` are for a transaction that begins with this. Raises
-        ``MemoryExhausted`` before anything has changed.
+        ``MemoryExhausted`` before anything has changed. No limit holds, unless it ``is_limited``, for a transaction of
+        the broker's own, which moves what was accepted.
         """
         transaction = self.live.get(number)
         one_phase = totals is not None or unsent is not NOTHING
@@ -285,7 +287,7 @@ class JournalTransactionStore:
             ended = self.outcomes.find(number)
             if ended is not None or not one_phase:
                 return self._committed_before(ended or self.outcome(number), one_phase, totals, unsent)
-            return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner)
+            return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner, is_limited)
         if transaction.state is not State.PREPARED:
             self._judge_active(transaction, one_phase, totals, unsent)
         else:
@@ -354,13 +356,15 @@ class JournalTransactionStore:
         unsent: Unsent,
         xid: Xid | None,
         owner: Owner | None,
+        is_limited: bool,
     ) -> Outcome:
         """Commit a transaction that nothing was added to: its frames go to the tails of the logs at once."""
         if xid is not None:
             self._judge_xid(number, xid)
         if totals is not None:
             self._judge_nothing_added(number, totals)
-        self._admission.unsent(None, unsent)
+        if is_limited:
+            self._admission.unsent(None, unsent)
         if unsent.positions:
             self.check_unheld(unsent.positions)
         if unsent.taken_back:

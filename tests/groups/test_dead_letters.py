@@ -21,8 +21,10 @@ from journal.records.group_entries import (
 )
 from journal.records.record import LogStartMoved, TopicDeleted, TransactionCommitted
 from journal.settings import TopicSettings
+from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused
+from tests.support.builders import small_files
 from txbroker.wire import messages
 
 XID, ID = Xid(1, b"x", b""), b"g" * 16
@@ -141,6 +143,16 @@ def test_the_move_is_one_record(room, partition):
     ] == [([1], ["g"])] * 2
     assert (found[1].session, found[1].serial, found[1].seen) == (found[0].session, 2, 1)
     assert room.broker.groups.find("g").position(partition) == 2
+
+
+def test_limits_of_transactions_do_not_hold_for_moves():
+    room = Room(small_files(limits=TransactionLimits(messages=1, bytes=8, partitions=1)))
+    [partition] = room.topic()
+    room.peer().send(partition, b"more than eight bytes")
+    room.peer().ask(messages.CommitOffsets, "g", [PartitionOffset(partition, 0)], ID)
+    gave_up(room, said(partition, dead(0)))
+    [(value, _)] = letters(room)
+    assert value == b"more than eight bytes"
 
 
 def test_the_topic_has_as_many_partitions_and_each_letter_goes_to_its_own(room):

@@ -282,7 +282,7 @@ class DeadLetters:
         number = self._numbers.following()
         unsent = Unsent(runs, positions)
         self._engine.transactions.commit(
-            number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER
+            number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER, is_limited=False
         )
         self._numbers.used(number)
 

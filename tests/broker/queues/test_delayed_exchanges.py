@@ -19,10 +19,12 @@ from journal.records.queue_entries import (
 from journal.records.record import Due, Published, TransactionCommitted
 from journal.scheduled_id import State
 from journal.transaction_states import Totals
+from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.broker.queues.delays import Delays, delayed
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, framed, pass_time, settled
-from tests.support.broker_room import recorded, refused
+from tests.support.broker_room import Room, recorded, refused
+from tests.support.builders import small_files
 from txbroker.wire import messages
 
 DAY = 24 * 3600 * SECOND
@@ -531,6 +533,16 @@ def test_no_more_messages_wait_than_may():
     pass_time(scene, 6 * SECOND)
     assert sorted(scene.taken(scene.q)) == [b"a", b"b", b"c", b"now"]
     assert isinstance(scene.wait(5_000, b"d"), messages.Sent)
+
+
+def test_limits_of_transactions_hold_back_nothing_that_was_accepted():
+    limits = TransactionLimits(messages=2, bytes=1000, partitions=1, total_messages=2, total_bytes=1000)
+    scene = Delays(room=Room(small_files(limits=limits)))
+    values = [b"%d" % number * 500 for number in range(9)]
+    assert isinstance(scene.wait(5_000, *values), messages.Sent)
+    assert scene.scheduled() == 9
+    pass_time(scene, 6 * SECOND)
+    assert scene.taken(scene.q) == values
 
 
 def test_unscheduled_ones_count_too_and_what_a_transaction_brings_does_not():

@@ -189,7 +189,9 @@ class Delaying:
         transactions, number = self._engine.transactions, self._numbers.following()
         transactions.check_unheld(positions)
         unsent = Unsent(runs, positions)
-        transactions.commit(number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER)
+        transactions.commit(
+            number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER, is_limited=False
+        )
         self._numbers.used(number)
         state.ended(None, moved)
         self._said = ""
