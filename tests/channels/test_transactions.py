@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journal.constants import MIB
+from journal.transactions.limits import TransactionLimits
 from tests.channels.talk import House, Talker, published
 from tests.support.broker_room import recorded
 from tests.support.builders import small_files
@@ -168,6 +169,16 @@ def test_a_transaction_has_so_many_messages(house, talker, monkeypatch):
     talker.ask(m.TxSelect())
     talker.publish("q", b"a", b"b")
     talker.refused(published(1, "q", b"c"), Reply.RESOURCE_ERROR)
+    assert house.counts("q") == (0, 0)
+
+
+def test_a_commit_above_the_limits_of_the_broker_ends_the_connection_for_want_of_room():
+    house = House(small_files(limits=TransactionLimits(bytes=1000)))
+    talker = house.talker()
+    talker.queue()
+    talker.ask(m.TxSelect())
+    talker.publish("q", b"x" * 2000)
+    talker.refused(m.TxCommit(), Reply.RESOURCE_ERROR)
     assert house.counts("q") == (0, 0)
 
 

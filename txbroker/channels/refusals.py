@@ -23,6 +23,7 @@ _REPLIES: Final = {
     "AccessDenied": Reply.ACCESS_REFUSED,
     "AuthenticationFailed": Reply.ACCESS_REFUSED,
     "MessageTooLarge": Reply.CONTENT_TOO_LARGE,
+    "TransactionTooLarge": Reply.RESOURCE_ERROR,
 }
 PASSING: Final = frozenset(
     {
