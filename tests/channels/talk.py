@@ -6,49 +6,24 @@ read; what it is told is decoded again, method by method with its content.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from journal.records.queue_entries import QUEUE_GROUP
+from tests.support.amqp_hearing import Heard, Hearing, consume, declare, declare_exchange, published
 from tests.support.broker_room import Room
 from txbroker.amqp import connection_methods as c
 from txbroker.amqp import methods as m
-from txbroker.amqp import properties as props
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.fields import Table
-from txbroker.amqp.framing import (
-    BODY,
-    END,
-    HEADER,
-    HEARTBEAT,
-    METHOD,
-    PROTOCOL_HEADER,
-    content_frames,
-    method_frame,
-)
-from txbroker.amqp.method_codec import decode_method
+from txbroker.amqp.framing import PROTOCOL_HEADER, method_frame
 from txbroker.amqp.reply_codes import Reply
 from txbroker.channels.connection import AmqpConnection
 from txbroker.channels.directory import Directory
 from txbroker.login.facts import ConnectionFacts
 
 SECOND = 1_000_000
-CONTENTS = (m.BasicDeliver, m.BasicGetOk, m.BasicReturn)
 CAPABLE: Table = {"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}}
-
-
-class Heard(NamedTuple):
-    """A method that a client was told, with its content if it has one."""
-
-    channel: int
-    method: Any
-    properties: bytes = b""
-    body: bytes = b""
-
-    @property
-    def headers(self) -> Table:
-        return props.headers_of(self.properties, props.spans_of(self.properties))
 
 
 class House(Room):
@@ -104,20 +79,6 @@ class House(Room):
         return {} if settled is None else {n: one.attempts for n, one in settled.unfinished.items()}
 
 
-def published(
-    channel: int,
-    key: str,
-    body: bytes = b"",
-    exchange: str = "",
-    properties: bytes = props.NONE,
-    **more: bool,
-) -> bytes:
-    """Return the frames of a message."""
-    method = m.BasicPublish(0, exchange, key, more.get("mandatory", False), more.get("immediate", False))
-    pieces = content_frames(channel, properties, body, 131_072)
-    return b"".join((method_frame(channel, method), *pieces))
-
-
 class Talker:
     """A client. ``heard`` is what it was told and has not looked at, oldest first."""
 
@@ -130,11 +91,9 @@ class Talker:
     ) -> None:
         self.house, self.client = house, CAPABLE if client is None else client
         self.heard: list[Heard] = []
-        self.raw = bytearray()
+        self._hearing = Hearing()
         self.closed: list[str] = []
-        self.heartbeats = 0
         self.is_lost = False
-        self._begun: dict[int, list[Any]] = {}
         self._left: list[Any] = []
         self._is_held = False
         broker, later = house.broker, house.timers.callLater
@@ -212,46 +171,12 @@ class Talker:
 
     def _came(self, data: bytes) -> None:
         assert not self.closed, "told something behind the end"
-        self.raw += data
-        while len(self.raw) >= 8:
-            if self.raw[:4] == b"AMQP":
-                self.heard.append(Heard(0, bytes(self.raw[:8])))
-                del self.raw[:8]
-                continue
-            kind, channel, size = struct.unpack_from(">BHI", self.raw)
-            if len(self.raw) < size + 8:
-                return
-            payload = bytes(self.raw[7 : 7 + size])
-            assert self.raw[7 + size] == END
-            del self.raw[: size + 8]
-            self._frame(kind, channel, payload)
+        self.heard += self._hearing.feed(data)
 
-    def _frame(self, kind: int, channel: int, payload: bytes) -> None:
-        if kind == HEARTBEAT:
-            self.heartbeats += 1
-        elif kind == METHOD:
-            assert channel not in self._begun, "a method within a content"
-            method = decode_method(payload)
-            if isinstance(method, CONTENTS):
-                self._begun[channel] = [method, None, 0, b""]
-            else:
-                self.heard.append(Heard(channel, method))
-        else:
-            self._content(kind, channel, payload)
-
-    def _content(self, kind: int, channel: int, payload: bytes) -> None:
-        begun = self._begun[channel]
-        if kind == HEADER:
-            assert begun[1] is None
-            begun[2] = struct.unpack_from(">Q", payload, 4)[0]
-            begun[1] = payload[12:]
-            props.decoded(begun[1])
-        else:
-            assert kind == BODY
-            begun[3] += payload
-        if len(begun[3]) == begun[2]:
-            del self._begun[channel]
-            self.heard.append(Heard(channel, begun[0], begun[1], begun[3]))
+    @property
+    def heartbeats(self) -> int:
+        """How many it was told."""
+        return self._hearing.heartbeats
 
     def taken(self, on: int | None = None) -> list[Heard]:
         """Return what was heard, of a channel or of all, and forget it."""
@@ -338,34 +263,3 @@ class Talker:
             self.say(c.ChannelCloseOk(), on=on)
             self.open(on)
         return last.method.reply_text
-
-
-def declare(name: str = "q", arguments: Table | None = None, **flags: bool) -> m.QueueDeclare:
-    said = {
-        "passive": False,
-        "durable": True,
-        "exclusive": False,
-        "auto_delete": False,
-        "no_wait": False,
-    } | flags
-    return m.QueueDeclare(0, name, arguments=arguments or {}, **said)
-
-
-def declare_exchange(
-    name: str, kind: str = "direct", arguments: Table | None = None, **flags: bool
-) -> m.ExchangeDeclare:
-    said = {
-        "passive": False,
-        "durable": True,
-        "auto_delete": False,
-        "internal": False,
-        "no_wait": False,
-    } | flags
-    return m.ExchangeDeclare(0, name, kind, arguments=arguments or {}, **said)
-
-
-def consume(
-    queue: str = "q", tag: str = "c", arguments: Table | None = None, **flags: bool
-) -> m.BasicConsume:
-    said = {"no_local": False, "no_ack": False, "exclusive": False, "no_wait": False} | flags
-    return m.BasicConsume(0, queue, tag, arguments=arguments or {}, **said)

@@ -174,11 +174,13 @@ def test_frames_are_as_large_as_was_agreed():
     pieces = content_frames(1, b"\0\0", body, 4096)
     talker.feed(method_frame(1, m.BasicPublish(0, "", "q", False, False)) + b"".join(pieces))
     sizes = []
-    frame = talker._frame
-    talker._frame = lambda kind, channel, payload: (
-        sizes.append(len(payload) + 8),
-        frame(kind, channel, payload),
-    )
+    frame = talker._hearing._frame
+
+    def measured(kind, channel, payload):
+        sizes.append(len(payload) + 8)
+        return frame(kind, channel, payload)
+
+    talker._hearing._frame = measured
     assert talker.get().body == body
     assert max(sizes) == 4096
     talker.feed(frame_of(METHOD, 1, encode_method(declare()) + b"\0" * 4096))
