@@ -180,6 +180,19 @@ def test_the_lowest_go_first_where_there_are_too_many():
     assert levels.got() == [(5, [b"b", b"f"]), (2, [b"e"])]
 
 
+def test_one_that_comes_later_is_too_much_beside_one_of_another_priority():
+    levels = Levels(2, max_length=1)
+    levels.put((b"low", 0))
+    levels.got()
+    levels.scene.give_up(levels.queue, 0, after=SECOND)
+    levels.put((b"high", 2))
+    pass_time(levels.scene, SECOND // 2)
+    assert levels.scene.info().messages == 2
+    pass_time(levels.scene, SECOND)
+    assert levels.got() == [(2, [b"high"])]
+    assert levels.scene.info().messages == 1
+
+
 def test_who_sends_too_many_is_refused_over_all_priorities():
     levels = Levels(max_length=2, overflow=Overflow.REJECT_PUBLISH)
     levels.put((b"a", 0), (b"b", 5))

@@ -195,7 +195,10 @@ class Removals:
             self._line[lowest.store.number] = None  # those of the lowest priority go first
         elif run is not None and lowest is not None and too_many is not None:
             return self._end(state, run[0], run[0] + too_many.of(state, run), Death.LENGTH)
-        at = state.next_due()  # what is returned later may expire then, or be too much
+        whole = state.whole
+        whole.release_due(now)
+        # What is returned later may expire then, or be too much, of whichever priority it is.
+        at = whole.next_due() if is_too_long(whole) else state.next_due()
         if run is not None and state.may_expire:
             end, expires = yield from self._expired(state, run, now)
             if end > run[0]:
