@@ -52,6 +52,8 @@ class Observation:
     prepared: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
     """The xids of those that were prepared once."""
+    rooms: dict[str, int] = field(default_factory=dict)
+    """How many messages ever waited at each delayed exchange, whatever has become of them."""
     next_exchange: int = 0
     """The number that the next exchange gets."""
 
@@ -63,9 +65,10 @@ class Observation:
         committed: list[str],
         ends: Mapping[int, int],
         next_exchange: int,
+        rooms: Mapping[str, int],
     ) -> Observation:
         """Return what answers tell."""
-        found = Observation(committed=committed, next_exchange=next_exchange)
+        found = Observation(committed=committed, next_exchange=next_exchange, rooms=dict(rooms))
         for each in queues:
             settings = each.settings
             first = astuple(settings)[: QueueRules._fields.index("most_bytes")]
@@ -113,6 +116,8 @@ def expected(model: Model, now: int) -> Observation:
         taken = model.taken.get(exchange.number, 0)
         waiting = len(model.rooms[exchange.number].messages) if exchange.delayed else 0
         found.exchanges[name] = exchange.number, tuple(exchange[2:]), taken, bindings, waiting
+        if exchange.delayed:
+            found.rooms[name] = model.rooms[exchange.number].end
     found.prepared = sorted(model.prepared)
     found.committed = sorted(xid for xid, placements in model.outcomes.items() if placements is not None)
     return found

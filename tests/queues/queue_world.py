@@ -423,8 +423,10 @@ def _lists(world: World, auditor: Client) -> Observation:
     committed = [xid for xid in xids if _is_committed(auditor.ask(messages.AskOutcome, xid=xid_of(xid)))]
     stores = world.room.engine.catalog.stores
     ends = {number: store.end_offset for number, store in stores.items()}
-    next_exchange = world.room.broker.queues._fold.next_exchange
-    return Observation.told(queues, exchanges, prepared, committed, ends, next_exchange)
+    fold = world.room.broker.queues._fold
+    waiting = {each.name: fold.waiting_queue(each) for each in fold.delayed.values()}
+    rooms = {name: ends[queue.partition] for name, queue in waiting.items() if queue is not None}
+    return Observation.told(queues, exchanges, prepared, committed, ends, fold.next_exchange, rooms)
 
 
 def _is_committed(answer: Any) -> bool:
