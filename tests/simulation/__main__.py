@@ -13,6 +13,7 @@ _PARTS = {
     "outboxes": "only histories in which rows of outboxes are delivered",
     "schedule": "only histories in which messages are due later",
     "access": "only histories in which clients have rights",
+    "amqp": "only histories in which clients speak AMQP",
 }
 
 

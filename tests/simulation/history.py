@@ -12,6 +12,7 @@ from random import Random
 
 from journal.testing import PowerCut
 from tests.simulation.access_steps import ACCESS_STEPS, decide_own, settle_in
+from tests.simulation.amqp_steps import AMQP_STEPS, all_is_delivered, declare_all
 from tests.simulation.clients.administrators import Administrator
 from tests.simulation.clients.strangers import turn_away
 from tests.simulation.clients.transactions import TransactionalClient
@@ -24,6 +25,7 @@ from tests.simulation.settings import (
     Settings,
     draw,
     tiny_limits,
+    with_amqp,
     with_members,
     with_outboxes,
     with_principals,
@@ -38,9 +40,9 @@ from tests.simulation.world.world import World
 EACH_IN = 10
 """One of so many histories has each of these."""
 
-PARTS = {"outboxes": 3, "access": 6, "members": 9, "schedule": 1}
+PARTS = {"outboxes": 3, "access": 6, "members": 9, "schedule": 1, "amqp": 4}
 """What only some histories have, and the remainders of their seeds: whose clients deliver rows of outboxes, have
-rights, are members of groups, or schedule messages.
+rights, are members of groups, schedule messages, or speak AMQP.
 """
 
 
@@ -75,6 +77,8 @@ def settings_of(seed: int) -> Settings:
         return with_members(settings, Random(f"members {seed}"), _weights(MEMBER_STEPS))
     if has("schedule", seed):
         return with_schedule(settings, Random(f"schedule {seed}"), _weights(SCHEDULE_STEPS))
+    if has("amqp", seed):
+        return with_amqp(settings, Random(f"amqp {seed}"), _weights(AMQP_STEPS))
     return settings
 
 
@@ -122,6 +126,8 @@ def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
     world.start(Random(f"first {seed}"))
     if world.administrators:
         settle_in(world, Random(f"access of {seed}"))
+    if world.amqp_clients:
+        declare_all(world)
     for step in kept:
         outcome.step = step
         random = Random((seed << 12) + step)
@@ -139,6 +145,8 @@ def _more_steps(settings: Settings) -> Steps:
         return MEMBER_STEPS
     if settings.schedulers:
         return SCHEDULE_STEPS
+    if settings.amqp_clients:
+        return AMQP_STEPS
     return OUTBOX_STEPS if settings.outboxes else ACCESS_STEPS if settings.principals else {}
 
 
@@ -199,6 +207,8 @@ def _finish(world: World, random: Random) -> None:
         come_to_rest(world, Random(f"{random.random()}"))
     if world.schedulers:
         all_are_due(world, Random(f"{random.random()}"))
+    if world.amqp_clients:
+        all_is_delivered(world, Random(f"{random.random()}"))
     if random.random() < 0.3:
         check_leftovers(world)
     random.choice((world.cut_power, world.kill, world.stop))(random)

@@ -28,14 +28,14 @@ def _schedule(world: World, random: Random) -> None:
                 for _ in range(random.choice((1, 2, 4))):
                     if client.ready:
                         client.play(random)
-        _go_on(world, random)
-        if _is_over(world):
+        go_on(world, random)
+        if is_over(world):
             return
         if random.random() < 0.5:
             world.reactor.pass_time(random.choice((1_000, 60_000, 500_000, SECOND, 3 * SECOND)))
 
 
-def _go_on(world: World, random: Random) -> None:
+def go_on(world: World, random: Random) -> None:
     """Most of what is on its way arrives, and most of what is queued is done."""
     for connection in world.connections:
         if random.random() < 0.9:
@@ -53,7 +53,7 @@ def _go_on(world: World, random: Random) -> None:
             client.take(1 << 30)
 
 
-def _is_over(world: World) -> bool:
+def is_over(world: World) -> bool:
     return world.failed or world.plan.off
 
 
@@ -61,7 +61,7 @@ def _wait(world: World, random: Random) -> None:
     """Much time passes at once."""
     world.reactor.pass_time(random.choice((MINUTE, 11 * MINUTE, 2 * HOUR, 2 * HOUR, 25 * HOUR)))
     for _ in range(random.choice((0, 1, 5))):
-        _go_on(world, random)
+        go_on(world, random)
 
 
 def _approach(world: World, random: Random) -> None:
@@ -76,11 +76,11 @@ def _approach(world: World, random: Random) -> None:
         return
     left, _, later = random.choice(near)
     world.pump()
-    if _is_over(world) or world.passed() + 1 >= left:
+    if is_over(world) or world.passed() + 1 >= left:
         return
     world.reactor.pass_time(left - world.passed() - 1)
     _read(world, able[0])
-    if _is_over(world) or later.state != OPEN:
+    if is_over(world) or later.state != OPEN:
         return
     world.reactor.pass_time(1000)
     _read(world, able[0])
@@ -96,7 +96,7 @@ def _left(world: World, later: Later) -> int:
 
 def _read(world: World, client: SchedulingClient) -> None:
     world.pump()
-    if not _is_over(world) and client.ready:
+    if not is_over(world) and client.ready:
         client.fetch_at_ends(0)
         world.pump()
 
@@ -108,7 +108,7 @@ def _able(world: World) -> list[SchedulingClient]:
 def _jump(world: World, random: Random) -> None:
     """The wall clock is set, and mostly the broker comes to know it."""
     world.pump()
-    if _is_over(world):
+    if is_over(world):
         return
     world.set_wall(
         world.clock.wall() + random.choice((-HOUR, -SECOND, 20 * SECOND, 30 * MINUTE, 3 * HOUR, 3 * HOUR))
@@ -123,7 +123,7 @@ def learn_jump(world: World, random: Random) -> None:
     able = _able(world)
     later = able[0].later(random, (5 * HOUR,)) if able else None
     world.pump()
-    if later is not None and later.carrier.state == DONE and not _is_over(world):
+    if later is not None and later.carrier.state == DONE and not is_over(world):
         world.schedule.clock.sure()
         world.count("jumps that the broker has seen")
 

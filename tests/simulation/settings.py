@@ -27,7 +27,13 @@ import journal.settings
 import journal.transactions.outcome_archive
 import txbroker.broker.fetches.fetches
 import txbroker.broker.parked_requests
+import txbroker.broker.queues.delaying
 import txbroker.broker.schedule.scheduling
+import txbroker.channels.connection
+import txbroker.channels.consuming
+import txbroker.channels.publishing
+import txbroker.channels.settling
+import txbroker.queues.due_messages
 import txbroker.server.connections.send_buffer
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.engine.settings import JournalSettings
@@ -62,6 +68,17 @@ _TINY_SCHEDULE = (
 """The same, in histories in which messages are due later."""
 
 
+_TINY_DELAYS = (
+    *_TINY_SCHEDULE,
+    (txbroker.broker.queues.delaying, "MOST", (1, 2)), (txbroker.broker.queues.delaying, "PIECE", (200,)),
+    (txbroker.queues.due_messages, "MOST", (1, 2)), (txbroker.queues.due_messages, "MOST_BYTES", (300,)),
+    (txbroker.channels.publishing, "MOST", (1, 2)), (txbroker.channels.consuming, "TAKEN_AT_ONCE", (1, 3)),
+    (txbroker.channels.connection, "DELIVERED_AT_ONCE", (1, 2)),
+    (txbroker.channels.settling, "RETURNED_AT_ONCE", (1, 2)),
+)  # fmt: skip
+"""The same, in histories in which clients speak AMQP, and messages wait at an exchange."""
+
+
 class TinyJournal(JournalSettings, frozen=True, kw_only=True):
     """Settings of a journal that may be smaller than makes sense."""
 
@@ -94,6 +111,8 @@ class Settings:
     """How many clients deliver rows of outboxes."""
     schedulers: int = 0
     """How many clients schedule messages."""
+    amqp_clients: int = 0
+    """How many clients speak AMQP."""
     principals: tuple[str, ...] = ()
     """The user that each client is, where clients have rights."""
 
@@ -207,6 +226,24 @@ def with_schedule(settings: Settings, random: Random, steps: dict[str, int]) -> 
         clients=pick((1, 1, 2)),
         weights=weights,
         schedulers=pick((1, 2, 2, 3)),
+        tiny=settings.tiny | tiny,
+    )
+
+
+def with_amqp(settings: Settings, random: Random, steps: dict[str, int]) -> Settings:
+    """The settings of a history in which clients speak AMQP; few other clients send beside."""
+    pick = random.choice
+    broker = structs.replace(settings.config.broker, max_sessions=100)
+    weights = settings.weights | {name: weight * pick((1, 1, 2)) for name, weight in steps.items()}
+    tiny: dict[tuple[ModuleType, str], Any] = {
+        (module, name): pick(values) for module, name, values in _TINY_DELAYS if random.random() < 0.4
+    }
+    return replace(
+        settings,
+        config=settings.config._replace(broker=broker),
+        clients=pick((1, 1, 2)),
+        weights=weights,
+        amqp_clients=pick((1, 2, 2, 3)),
         tiny=settings.tiny | tiny,
     )
 

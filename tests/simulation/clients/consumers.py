@@ -93,8 +93,9 @@ class ConsumingClient(Client):
             most = min(until or part.high_watermark, part.high_watermark)
             require(behind <= most or not found, f"nothing of {partition} from {most} on", behind)
             self.ends[partition] = part.high_watermark
-            values = [m.value or b"" for m in found]
-            self.world.topics.read(partition, part.start_offset, floor.at)
+            values = [self.world.queues.value(partition, m.value or b"") for m in found]
+            if partition in self.world.topics.homes:
+                self.world.topics.read(partition, part.start_offset, floor.at)
             self.model.saw(partition, part.start_offset, part.high_watermark, offset, values, floor)
             self.positions[partition] = offset + len(found)
         self.model.one_moment(ends)

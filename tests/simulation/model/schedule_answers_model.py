@@ -73,12 +73,12 @@ def listed(schedule: ScheduleModel, found: Iterable[Any], since: int) -> None:
 
 def all_came(schedule: ScheduleModel) -> None:
     """All have been due, and everything was read: those that were sent are there, but for those taken back."""
-    starts, homes = schedule.model.seen.starts, schedule.topics.homes
+    starts = schedule.model.seen.starts
     for later in schedule.messages:
         partition = later.envelope.partition
         if later.carrier.state != DONE or later.is_in_doubt or later.state == VOID:
             continue
-        if homes[partition].deleted is None and not starts[partition]:
+        if not schedule.may_be_dropped(later) and not starts[partition]:
             require(later.state == DONE, f"{later.name} comes to {partition}", "it does not")
 
 
@@ -88,8 +88,10 @@ def in_order(schedule: ScheduleModel) -> None:
     for clock in Clock:
         placed: dict[int, list[tuple[int, Later]]] = {}
         for later in schedule.messages:
-            if later.envelope.clock is clock and (place := places.get(later.envelope.value)):
-                placed.setdefault(place[0], []).append((place[1], later))
+            values = [value for sent in later.values.values() for value in sent]
+            for value in values if later.envelope.clock is clock else ():
+                if place := places.get(value):
+                    placed.setdefault(place[0], []).append((place[1], later))
         for found in placed.values():
             found.sort(key=lambda each: each[0])
             for at, (_, first) in enumerate(found):
@@ -98,6 +100,7 @@ def in_order(schedule: ScheduleModel) -> None:
 
 
 def _are_in_order(first: Later, second: Later) -> None:
-    earlier = -(-second.envelope.due // 1000) < -(-first.envelope.due // 1000)
-    if earlier and second.settled is not None and second.settled < first.envelope.due and not second.takers:
+    if second.settled is None or second.takers or second.settled >= first.envelope.due:
+        return
+    if -(-second.latest_due // 1000) < -(-first.envelope.due // 1000):
         require(False, f"{second.name} comes before {first.name}, which is due later", "behind it")

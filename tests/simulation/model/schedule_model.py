@@ -62,10 +62,12 @@ class ScheduleModel:
         for later in self.messages:
             later.peak = self.latest(later) if later.envelope.clock is Clock.WALL else 0
 
-    def at_rest(self) -> None:
-        """All that was sent is known to the broker, and what is due is placed."""
+    def at_rest(self, has_moved: bool = True) -> None:
+        """All that was sent is known to the broker, and what is due is placed; unless it ``has_moved`` not yet what came
+        to exchanges into the schedule.
+        """
         for later in self.messages:
-            if later.settled is None and later.carrier.state == DONE:
+            if later.settled is None and later.carrier.state == DONE and has_moved:
                 wall = max(self._highest, self.clock.read()[1])
                 later.settled = self.clock.most() if later.envelope.clock is Clock.ELAPSED else wall
                 later.settled_at = self.model.now
@@ -117,7 +119,8 @@ class ScheduleModel:
 
     def may_be_dropped(self, later: Later) -> bool:
         """Return whether its topic may be deleted, and it with that."""
-        return self.topics.homes[later.envelope.partition].deleted is not None
+        home = self.topics.homes.get(later.envelope.partition)
+        return home is not None and home.deleted is not None
 
     def _of(self, topic: Topic) -> list[Later]:
         return [each for each in self.messages if each.envelope.partition in (topic.partitions or ())]

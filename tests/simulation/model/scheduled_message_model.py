@@ -58,6 +58,11 @@ class Later(Intent):
         self.schedule.placed(self)
 
     @property
+    def latest_due(self) -> int:
+        """When it is due at the latest."""
+        return self.envelope.due
+
+    @property
     def is_in_doubt(self) -> bool:
         """Whether it may have been taken back."""
         return bool(self.doubts) or any(each.asked and each.state == OPEN for each in self.takers)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from journal.formats import frame
 from journal.records import outcome_entry
 from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.transaction_states import State
+from tests.simulation.clients.amqp_clients import NAME as AMQP
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, NEVER, VOID, Model
+from txbroker.broker.queues.delaying import MOVER as DELAYER
 from txbroker.groups.dead_letters import MOVER
 from txbroker.wire import messages as commands
 
@@ -54,8 +56,11 @@ class ArchiveAudit:
         if number in self.deliveries:
             self._take_delivery(number, entry)
             return
-        if entry.owner == MOVER:
-            return  # dead letters are not judged
+        if entry.owner in (MOVER, DELAYER):
+            return  # what the broker moves by itself is judged where it comes
+        if entry.owner is not None and entry.owner.client.startswith(AMQP):
+            self._take_spoken(entry)
+            return
         begun: Begun = self.model.transactions.get(number)  # type: ignore[assignment]
         require(begun is not None, "entries of transactions that were begun", entry)
         require(number not in self.entries, f"{begun.name} has one entry", entry)
@@ -80,6 +85,21 @@ class ArchiveAudit:
         require(not again, f"{row.intent.name} is delivered once", (again, number))
         self.entries[number] = entry
         self.model.done(row.intent, {part.number: part.base_offset for part in entry.parts})
+
+    def _take_spoken(self, entry: ArchivedOutcome) -> None:
+        """A channel's transaction, whose number its client does not know: its messages are those of one intent."""
+        require(entry.state is State.COMMITTED, "channels commit in one phase", entry)
+        seen = self.model.seen
+        owners: dict[Any, None] = {}
+        for part in entry.parts:
+            if part.number not in seen.logs:
+                continue  # what waits at an exchange, in a queue that nobody sees
+            values = [seen.logs[part.number].get(part.base_offset + place) for place in range(part.count)]
+            found = [seen.owners[each] for each in values if each is not None]
+            owners |= dict.fromkeys(found)
+            sent = [each for owner in found[:1] for each in owner.values[part.number]]
+            require(values == sent, f"{part} is what was sent", values)
+        require(len(owners) < 2, "the messages of one transaction", [each.name for each in owners])
 
     def settle(self) -> None:
         """Nothing is under way, and all was read: whatever surely ended by a record has its entry."""

@@ -36,8 +36,8 @@ class Auditor(TransactionalClient):
         while (
             connection.deliver(1 << 30)
             or world.reader.step(1 << 30)
-            or world.reactor.turn()
-            or (world.schedulers and world.writer.step(1 << 30))
+            or (world.schedules and world.writer.step(1 << 30))
+            or world.reactor.turn()  # behind that: slices of a commit that is not forced come again each turn
             or self.take(1 << 30)
         ):
             pass
@@ -61,7 +61,8 @@ def audit(world: World, random: Random) -> None:
     for each in topics:
         world.topics.named(each.name, each.id)
     starts = {p.number: p.start_offset for each in topics for p in each.partitions}
-    _read_all(auditor, starts)
+    queues = world.queues.partitions.values()
+    _read_all(auditor, starts | {number: model.seen.starts[number] for number in queues})
     prepared = _transactions(auditor, random)
     for group in "gh":
         auditor.offsets_fetched(group, *auditor.wait(messages.FetchOffsets, group, None))
@@ -73,7 +74,9 @@ def audit(world: World, random: Random) -> None:
     if world.administrators:
         users, _, _ = auditor.wait(messages.ListUsers)
         world.access.found(access_of(users, auditor.wait(messages.ListRules)[0]))
-    model.settle(alive, prepared)
+    model.settle(alive | set(queues), prepared)
+    if world.amqp_clients:
+        world.queues.settle(auditor.wait(messages.ListQueues)[0].queues)
     world.members.settle()
     if world.settings.config.journal.outcome_archive:
         world.archive.settle()

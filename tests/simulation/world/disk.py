@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from journal.errors import CorruptJournal
 from journal.formats.checkpoint import read_checkpoint
+from journal.formats.envelope import LOGS
 from journal.formats.filenames import DIRECTORIES
 from journal.records.record import Mark
 from journal.testing import MemoryFilesystem
@@ -63,6 +64,7 @@ def check_leftovers(world: World) -> None:
         "partitions": 1
         + sum(len(each.partitions or range(3)) for each in world.topics.topics if not each.gone)
         + world.topics.most_dead_partitions()
-        + (len(world.schedule.logs) + 1 if world.schedulers else 0),
+        + (LOGS + 1 if world.schedules else 0)
+        + (len(world.queues.partitions) + 1 if world.amqp_clients else 0),  # and what waits at the exchange
     }
     require(all(found[name] <= most[name] for name in found), f"at most {most} files", found)

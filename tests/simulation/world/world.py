@@ -19,6 +19,7 @@ from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
 from tests.simulation.clients.administrators import Administrator
+from tests.simulation.clients.amqp_clients import AmqpClient
 from tests.simulation.clients.clients import SIZES, Client
 from tests.simulation.clients.consumers import OUTPUT
 from tests.simulation.clients.members import MemberClient
@@ -33,6 +34,7 @@ from tests.simulation.model.log_model import Violation, require
 from tests.simulation.model.member_model import MemberModel
 from tests.simulation.model.model import OPEN, Model
 from tests.simulation.model.need_model import NeedModel
+from tests.simulation.model.queue_model import QueueModel
 from tests.simulation.model.quota_model import QuotaModel
 from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.topic_model import TopicModel
@@ -73,6 +75,7 @@ class World:
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
         self._passed = -self.clock.monotonic()
         self.schedule = ScheduleModel(self.model, self.topics, lambda: (self.passed(), self.clock.wall()))
+        self.queues = QueueModel(self.model, self.schedule)
         self.random_bytes = Random("the broker's own").randbytes
         self.connections: list[Connection] = []
         self._intents = 0
@@ -95,7 +98,8 @@ class World:
         self.generation = 1
         """Of the table of the outboxes."""
         self.outbox_clients = [OutboxClient(self, number) for number in range(40, 40 + settings.outboxes)]
-        self.everybody: list[Client] = [*self.clients, *self.outbox_clients]
+        self.amqp_clients = [AmqpClient(self, number) for number in range(110, 110 + settings.amqp_clients)]
+        self.everybody: list[Client | AmqpClient] = [*self.clients, *self.outbox_clients, *self.amqp_clients]
         self.principals = [
             PrincipalClient(self, number, user) for number, user in enumerate(settings.principals, 60)
         ]
@@ -145,6 +149,19 @@ class World:
         made = Connection(factory, self._ports, self.reactor.callLater, self.settings.network)
         self.connections.append(made)
         return made
+
+    def connect_amqp(self) -> Connection:
+        """A new connection to the listener that speaks AMQP."""
+        self._ports += 1
+        factory = self.serving.factory_for(is_exposed=False, is_amqp=True)
+        made = Connection(factory, self._ports, self.reactor.callLater, self.settings.network)
+        self.connections.append(made)
+        return made
+
+    @property
+    def schedules(self) -> bool:
+        """Whether clients schedule messages, so that some come due by themselves."""
+        return bool(self.schedulers or self.amqp_clients)
 
     def name_intent(self) -> int:
         """A number for what somebody wants."""
@@ -350,7 +367,7 @@ class World:
 
     def _time_goes_by(self, random: Random) -> None:
         """While nothing runs, if that matters to anybody."""
-        if self.schedulers:
+        if self.schedules:
             self.set_wall(self.clock.wall() + random.choice((0, 0, 1_000_003, 7_200_000_000)), running=False)
 
     def _last_answers(self, random: Random) -> None:
@@ -404,7 +421,9 @@ class World:
             if not self.pump_once():
                 for client in self.everybody:
                     client.check_cancelled()
-                self.schedule.at_rest()
+                self.schedule.at_rest(self.serving.broker.delaying.next_in() is None)
+                for speaker in self.amqp_clients:
+                    speaker.at_rest()
                 return
         raise Violation("expected: the broker comes to rest\nfound:    it does not")
 

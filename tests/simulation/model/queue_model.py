@@ -1,0 +1,186 @@
+"""The model of queues, as clients that speak AMQP know them: what was published lies in the logs of its queues as any
+message lies in a log, is delivered until it is acknowledged, and never after that.
+
+That it lies there once and wholly is judged by :class:`Model`, and when it may come from a delayed exchange by
+:class:`ScheduleModel`; here is what is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from tests.simulation.model.intent_model import DONE, OPEN, VOID, Intent
+from tests.simulation.model.log_model import require
+from tests.simulation.model.model import Model
+from tests.simulation.model.schedule_model import ScheduleModel
+from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
+
+
+class Line(Protocol):
+    """A connection."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the broker has ended it, or is about to."""
+
+
+class Taker(Protocol):
+    """A client, to whose ``connection`` messages are delivered."""
+
+    connection: Any
+
+
+class Holder(NamedTuple):
+    """Who has a message, and by which of its connections."""
+
+    taker: Taker
+    connection: Line
+
+    @property
+    def has_it(self) -> bool:
+        """Whether it has that connection still."""
+        return self.taker.connection is self.connection and not self.connection.is_closing
+
+
+@dataclass(eq=False)
+class Copy:
+    """A message in one of its queues. ``finishers`` are what acknowledges or rejects it: transactions, or what was said
+    outside of one.
+    """
+
+    intent: Intent
+    queue: str
+    said: tuple[str, str, int | None]
+    """The exchange, the routing key, and the header ``x-delay`` that readers are to find."""
+    holder: Holder | None = None
+    was_delivered: bool = False
+    finishers: list[Intent] = field(default_factory=list)
+    drained: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it surely never comes again."""
+        return any(each.state == DONE for each in self.finishers)
+
+    @property
+    def may_be_finished(self) -> bool:
+        """Whether somebody has asked for that."""
+        return any(each.asked and each.state != VOID for each in self.finishers)
+
+
+class Waiting(Later):
+    """A message that waits at a delayed exchange for ``delay`` µs, counted from when the broker has it."""
+
+    def __init__(
+        self, schedule: ScheduleModel, carrier: Intent, body: bytes, delay: int, places: Mapping[int, bytes]
+    ) -> None:
+        [partition, *_] = places
+        due = schedule.clock.least() + delay
+        unseen = b"envelope of " + body  # the broker's own, of which nobody knows the bytes
+        envelope = Envelope(unseen, 0, 0, partition, places[partition], Clock.ELAPSED, due, b"")
+        super().__init__(schedule, carrier, envelope)
+        self.delay = delay
+
+    @property
+    def latest_due(self) -> int:
+        """When it is due at the latest: it is scheduled by the time at which it was known to be."""
+        assert self.settled is not None
+        return self.settled + self.delay
+
+
+class QueueModel:
+    """All queues and what was published to them. ``partitions`` are those of the queues, by name."""
+
+    def __init__(self, model: Model, schedule: ScheduleModel) -> None:
+        self.model, self.schedule = model, schedule
+        self.partitions: dict[str, int] = {}
+        self._copies: dict[bytes, Copy] = {}
+        """By the value that the model of logs knows a message by, in one of its queues."""
+
+    # -- values --------------------------------------------------------------------------------------
+
+    def value(self, partition: int, body: bytes) -> bytes:
+        """Return what the model of logs calls a message there: one has the same bytes in each of its queues."""
+        return b"%d: " % partition + body if partition in self.partitions.values() else body
+
+    def copy(self, queue: str, body: bytes) -> Copy:
+        """Return the message of a queue with that body."""
+        found = self._copies.get(self.value(self.partitions[queue], body))
+        require(found is not None, f"queue {queue} delivers what was published", body[:40])
+        assert found is not None
+        return found
+
+    # -- what clients do -------------------------------------------------------------------------------
+
+    def publish(
+        self, carrier: Intent, queues: Sequence[str], body: bytes, said: tuple[str, str], delay: int | None
+    ) -> None:
+        """Somebody is about to publish this for these queues, as a part of ``carrier``, by this exchange and key; it
+        waits for ``delay`` µs, unless that is None.
+        """
+        places = {self.partitions[each]: self.value(self.partitions[each], body) for each in queues}
+        intent = carrier
+        if delay:
+            intent = Waiting(self.schedule, carrier, body, delay, places)
+            self.schedule.messages.append(intent)
+            carrier.vague = True
+        for queue in queues:
+            partition = self.partitions[queue]
+            self.model.put_into(intent, partition, [places[partition]])
+            told = None if delay is None else -delay // 1000
+            self._copies[places[partition]] = Copy(intent, queue, (*said, told))
+
+    def delivered(
+        self, copy: Copy, holder: Holder, again: bool, said: tuple[str, str, int | None], own: Iterable[Copy]
+    ) -> None:
+        """It came to a client, which has ``own`` by now."""
+        name = f"{copy.intent.name} in {copy.queue}"
+        require(said == copy.said, f"{name} is delivered as it was published: {copy.said}", said)
+        require(not copy.is_finished, f"{name} is finished", "it is delivered")
+        require(copy not in own, f"{name} is delivered once", "it comes again")
+        other = copy.holder
+        require(
+            other in (None, holder) or not other.has_it, f"{name} is with one client", "another one gets it"
+        )
+        require(again or not copy.was_delivered, f"{name} is told to come again", "it is not")
+        for each in copy.finishers:
+            if each.state == OPEN and each.asked:
+                self.model.void(each)
+        self.model.done(copy.intent)
+        copy.holder, copy.was_delivered, copy.drained = holder, True, True
+
+    # -- what must be so ---------------------------------------------------------------------------------
+
+    def settle(self, found: Iterable[Any]) -> None:
+        """Nothing is under way, all logs were read, and the broker has told of its queues: what is not finished is in
+        them.
+        """
+        told = {each.name: each for each in found}
+        require(told.keys() == self.partitions.keys(), f"queues {sorted(self.partitions)}", sorted(told))
+        for name, each in told.items():
+            require(each.partition == self.partitions[name], f"{name}: {self.partitions[name]}", each)
+            there = [copy for value, copy in self._copies.items() if self._is_in(name, value, copy)]
+            sure = sum(copy.is_finished for copy in there)
+            perhaps = sum(copy.may_be_finished and not copy.is_finished for copy in there)
+            least, most = len(there) - sure - perhaps, len(there) - sure
+            require(least <= each.messages <= most, f"{least} to {most} messages in {name}", each.messages)
+
+    def _is_in(self, queue: str, value: bytes, copy: Copy) -> bool:
+        return copy.queue == queue and value in self.model.seen.places
+
+    def drain(self) -> None:
+        """From now on all that is there is delivered, to one client."""
+        for copy in self._copies.values():
+            copy.drained = False
+
+    def all_were_delivered(self) -> None:
+        """All that can be got was: what did not come is finished, and of a transaction all that it acknowledges."""
+        for value, copy in self._copies.items():
+            if value in self.model.seen.places and not copy.drained:
+                name = copy.intent.name
+                require(copy.may_be_finished, f"{name} is in {copy.queue} until it is finished", "gone")
+                asked = [each for each in copy.finishers if each.asked and each.state == OPEN]
+                if len(asked) == 1 and not copy.is_finished:
+                    self.model.done(asked[0])
