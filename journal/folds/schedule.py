@@ -236,6 +236,10 @@ class ScheduleFold:
         """The wall clock at journal time 0, as it was told last."""
         self.holds = False
         """Whether messages that are due by the wall clock are held."""
+        self._ahead_of_wall: set[int] = set()
+        """How far schedule time was ahead of the wall clock by which runs of the broker have stamped messages: of those
+        whose starts are in the journal, and of the one that took the checkpoint. It is not in a checkpoint.
+        """
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -263,6 +267,13 @@ class ScheduleFold:
     def time(self, at: int) -> int:
         """Return schedule time at journal time ``at``, in µs."""
         return at + (self.elapsed or 0)
+
+    def latest_time(self, appended: int) -> int:
+        """Return the latest schedule time at which a message may have been appended that was stamped so.
+
+        Schedule time does not know jumps of the wall clock. Which run has stamped it is not known.
+        """
+        return appended + max(self._ahead_of_wall, default=0)
 
     def concerned(self) -> Any:
         """Return the prepared transactions that hold messages; see :class:`ICommitFold`."""
@@ -368,6 +379,12 @@ class ScheduleFold:
         """Let the time that the engine was stopped pass."""
         self.elapsed = wall if self.elapsed is None else self.elapsed + max(0, wall - self.wall)
         self.wall = wall
+        self.note_run(wall)
+
+    def note_run(self, wall_offset: int) -> None:
+        """Note the wall clock at journal time 0 by which messages are stamped at this point of the journal."""
+        if self.elapsed is not None:
+            self._ahead_of_wall.add(self.elapsed - wall_offset)
 
     # -- checkpoints -------------------------------------------------------------------------------
 

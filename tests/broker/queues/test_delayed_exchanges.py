@@ -535,6 +535,24 @@ def test_no_more_messages_wait_than_may():
     assert isinstance(scene.wait(5_000, b"d"), messages.Sent)
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_nothing_comes_early_because_the_wall_clock_has_jumped_before_a_crash(checkpoint: bool):
+    scene = Delays()
+    scene.room.broker.passes[-1].stop()
+    scene.wait(60_000, b"a")
+    if checkpoint:
+        scene.room.engine.housekeeping.checkpoint_inline()
+    scene.room.clock.set_wall(scene.room.clock.wall() + 3600 * SECOND)
+    scene.room.broker.passes[0].wake()  # the journal is told of it: it is no time in which the broker was stopped
+    pass_time(scene, 0)
+    scene.restart()
+    assert scene.scheduled() == 1
+    pass_time(scene, 59 * SECOND)
+    assert scene.taken(scene.q) == []
+    pass_time(scene, 2 * SECOND)
+    assert scene.taken(scene.q) == [b"a"]
+
+
 def test_limits_of_transactions_hold_back_nothing_that_was_accepted():
     limits = TransactionLimits(messages=2, bytes=1000, partitions=1, total_messages=2, total_bytes=1000)
     scene = Delays(room=Room(small_files(limits=limits)))

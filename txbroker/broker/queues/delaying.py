@@ -205,7 +205,7 @@ class Delaying:
         A message is due when its delay has passed since it was put into the queue. That is counted by schedule time,
         for which the time counts in which the broker was stopped.
         """
-        now, wall = self._schedule.now(Clock.ELAPSED), self._engine.now() + self._engine.wall_offset
+        now = self._schedule.now(Clock.ELAPSED)
         found, to = dict[int, list[bytes]](), first
         for position, length, offset, _ in walk(data):
             if not first <= offset < end:
@@ -214,7 +214,7 @@ class Delaying:
                 break
             framed = data[position : position + length]
             delay, frame = waited(framed)
-            age = max(0, wall - HEADER.unpack_from(framed)[3])
+            age = max(0, now - self._schedule.fold.latest_time(HEADER.unpack_from(framed)[3]))
             due = max(1, now - age + delay)
             sealed = seal(frame, _target_of(exchange), Clock.ELAPSED, due)
             found.setdefault(logs[log_for(due - now)], []).append(sealed)
