@@ -131,6 +131,9 @@ def _drain(world: World) -> None:
     [client, *_] = world.amqp_clients
     world.queues.drain()
     client.connect()
+    while client.transacts:  # so that no limit of transactions stands in the way
+        client.lost(0)
+        client.connect()
     world.pump()
     while client.held:  # those that its prefetch lets through
         client.acknowledge_all()

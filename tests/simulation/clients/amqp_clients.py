@@ -74,6 +74,7 @@ class AmqpClient:
         self.connection: Connection | None = None
         self.ready = False
         """Whether its channel is open, and has been told what is to be."""
+        self._is_open = False
         self.transacts = False
         self.prefetch = 0
         self.held: dict[int, Held] = {}
@@ -106,7 +107,7 @@ class AmqpClient:
         self._connections += 1
         self.transacts, self.prefetch = self._connections % 2 == 0, (0, 1, 3, 10)[self._connections // 2 % 4]
         self.connection = self.world.connect_amqp()
-        self.ready = False
+        self.ready = self._is_open = False
         self._hearing, self._stream = Hearing(), f"{self.name} from {self.model.now} on"
         self.held, self._unconfirmed, self._draft = {}, {}, None
         self._said, self._begun, self._tag = [], 0, 0
@@ -136,6 +137,11 @@ class AmqpClient:
             self.connection, self.ready = None, False
         return bool(data)
 
+    def goes_on(self, connection: Connection) -> bool:
+        """Return whether this is its connection still, and the broker has ended neither that nor the channel."""
+        is_ended = connection.is_closing or any(each in connection.to_client for each in _CLOSES)
+        return self.connection is connection and not is_ended
+
     def _hear(self, heard: Heard) -> None:
         self.model.tick()
         kind = type(heard.method)
@@ -160,6 +166,7 @@ class AmqpClient:
 
     def _begin(self, heard: Heard) -> None:
         """Declare all that there is, and consume it; that it was declared before changes nothing."""
+        self._is_open = True
         self._say(c.ChannelOpen(), m.TxSelect() if self.transacts else m.ConfirmSelect(False))
         self._say(*(declare(each) for each in QUEUES))
         self._say(
@@ -177,7 +184,10 @@ class AmqpClient:
     def _closed(self, heard: Heard) -> None:
         """The broker has ended the channel or the connection: that is its right only if something is short."""
         told = heard.method
-        require(told.reply_code in _ENDS or self.world.plan.struck, f"{self.name} goes on", told)
+        is_slow = (
+            told.reply_code == Reply.NOT_ALLOWED and not self._is_open
+        )  # it has taken too long to log in
+        require(told.reply_code in _ENDS or is_slow or self.world.plan.struck, f"{self.name} goes on", told)
         self.world.count(f"AMQP ended: {Reply(told.reply_code).name}")
         self.lost(0)
 

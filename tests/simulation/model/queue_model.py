@@ -18,30 +18,18 @@ from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
 
 
-class Line(Protocol):
-    """A connection."""
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the broker has ended it, or is about to."""
-
-
 class Taker(Protocol):
-    """A client, to whose ``connection`` messages are delivered."""
+    """A client to which messages are delivered."""
 
-    connection: Any
+    def goes_on(self, connection: Any) -> bool:
+        """Return whether it has a connection still, and nobody has ended that or its channel."""
 
 
 class Holder(NamedTuple):
     """Who has a message, and by which of its connections."""
 
     taker: Taker
-    connection: Line
-
-    @property
-    def has_it(self) -> bool:
-        """Whether it has that connection still."""
-        return self.taker.connection is self.connection and not self.connection.is_closing
+    connection: Any
 
 
 @dataclass(eq=False)
@@ -141,9 +129,8 @@ class QueueModel:
         require(not copy.is_finished, f"{name} is finished", "it is delivered")
         require(copy not in own, f"{name} is delivered once", "it comes again")
         other = copy.holder
-        require(
-            other in (None, holder) or not other.has_it, f"{name} is with one client", "another one gets it"
-        )
+        is_with_other = other not in (None, holder) and other.taker.goes_on(other.connection)
+        require(not is_with_other, f"{name} is with one client", "another one gets it")
         require(again or not copy.was_delivered, f"{name} is told to come again", "it is not")
         for each in copy.finishers:
             if each.state == OPEN and each.asked:

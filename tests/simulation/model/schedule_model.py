@@ -63,8 +63,8 @@ class ScheduleModel:
             later.peak = self.latest(later) if later.envelope.clock is Clock.WALL else 0
 
     def at_rest(self, has_moved: bool = True) -> None:
-        """All that was sent is known to the broker, and what is due is placed; unless it ``has_moved`` not yet what came
-        to exchanges into the schedule.
+        """All that was sent is known to the broker, and what is due is placed; unless what came to exchanges has not
+        moved into the schedule yet (``has_moved``).
         """
         for later in self.messages:
             if later.settled is None and later.carrier.state == DONE and has_moved:
