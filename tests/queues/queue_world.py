@@ -19,7 +19,7 @@ from journal.records.queue_entries import QUEUE_GROUP
 from journal.testing import ManualClock, MemoryFilesystem, PowerCut, cut_power_at
 from journal.transaction_states import State
 from tests.queues.model.contents_model import SURELY
-from tests.queues.model.message_model import cancel, note_use, return_some, time_passes
+from tests.queues.model.message_model import cancel, give_back, note_use, return_some, time_passes
 from tests.queues.model.queue_model import Answer, Model, Ticket
 from tests.queues.model.routing_model import Message
 from tests.queues.model.topology_model import expire_queue, is_needed
@@ -206,12 +206,27 @@ class World:
         if the wait ends within that second, too: the order of these is not promised.
         """
         then = self.now + SECOND
+        self._let_one_be_late(then)
         for queue in self.model.queues.values():
             late = sum(len(level.late(then)) for level in queue.levels)
             for ticket in list(self.model.waiting.get(queue.partition, ())) if late else ():
                 if late > 1 or ticket.deadline <= then:
                     self.cancel(next(each for each in self.asked.values() if each.answer is ticket))
         self.sync()
+
+    def _let_one_be_late(self, then: int) -> None:
+        """Let only one session be late with messages of a queue that may expire; others give theirs back before.
+
+        Which of them come back first, and whether some expire before the others are there, is not promised.
+        """
+        clients = {client.name: client for client in self.clients.values()}
+        for level in self.model.levels if self.limits.expires else ():
+            late = level.late(then)
+            for session in [each for each in late if each in clients][1:]:
+                self.say(f"{session} gives back {late[session]} of {level.partition}, which would be late")
+                give_back(self.model, session, level.partition, late[session], False, self.now)
+                clients[session].tell(messages.GiveBack, level.partition, *set_in_bytes(late[session]), False)
+                self.sync()
 
     def cancel(self, asked: Asked) -> None:
         """Let a client wait no longer."""
