@@ -1,7 +1,7 @@
 """``make mutants`` finds out whether, and how soon, the simulation finds each fault in :mod:`tests.simulation.mutants`
-and, with histories in which groups have members, clients have rights or messages are due later, in
-:mod:`tests.simulation.member_mutants`, :mod:`tests.simulation.access_mutants` and
-:mod:`tests.simulation.schedule_mutants`.
+and, with histories in which groups have members, clients have rights, messages are due later or clients speak AMQP, in
+:mod:`tests.simulation.member_mutants`, :mod:`tests.simulation.access_mutants`,
+:mod:`tests.simulation.schedule_mutants` and :mod:`tests.simulation.amqp_mutants`.
 
 Each is made in a copy of the sources, which campaigns then run on, from one seed or several. First the copy is run as
 it is, and must be found sound: a simulation that cries always has no teeth either.
@@ -18,15 +18,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulation.access_mutants import ACCESS_MUTANTS
+from tests.simulation.amqp_mutants import AMQP_MUTANTS
 from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.schedule_mutants import SCHEDULE_MUTANTS
 from tests.support.faulty_sources import copy_sources, faulty, run_python
 
-_PARTS = {"members": MEMBER_MUTANTS, "access": ACCESS_MUTANTS, "schedule": SCHEDULE_MUTANTS}
+_PARTS = {
+    "members": MEMBER_MUTANTS,
+    "access": ACCESS_MUTANTS,
+    "schedule": SCHEDULE_MUTANTS,
+    "amqp": AMQP_MUTANTS,
+}
 """The faults that histories with a part must find."""
 
-ALL = (*MUTANTS, *MEMBER_MUTANTS, *ACCESS_MUTANTS, *SCHEDULE_MUTANTS)
+ALL = (*MUTANTS, *MEMBER_MUTANTS, *ACCESS_MUTANTS, *SCHEDULE_MUTANTS, *AMQP_MUTANTS)
 COPIED = ("journal", "txbroker", "tests/simulation", "tests/support")
 SOUND = "no fault at all"
 

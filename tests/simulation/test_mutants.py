@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation import history
 from tests.simulation.access_mutants import ACCESS_MUTANTS
+from tests.simulation.amqp_mutants import AMQP_MUTANTS
 from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.schedule_mutants import SCHEDULE_MUTANTS
@@ -16,6 +17,7 @@ def test_there_are_many_and_each_has_a_name_of_its_own():
     assert len(MEMBER_MUTANTS) >= 8
     assert len(ACCESS_MUTANTS) >= 8
     assert len(SCHEDULE_MUTANTS) >= 12
+    assert len(AMQP_MUTANTS) >= 12
     assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
@@ -47,6 +49,7 @@ def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(
         ("members", MEMBER_MUTANTS, "begin where the log ends"),
         ("access", ACCESS_MUTANTS, "carry out what is refused"),
         ("schedule", SCHEDULE_MUTANTS, "leave the timetable out of a checkpoint"),
+        ("amqp", AMQP_MUTANTS, "commit the messages without the acknowledgements"),
     ],
 )
 def test_a_fault_of_a_part_is_found_in_histories_that_have_it(tmp_path, part, mutants, name):
