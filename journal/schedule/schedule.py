@@ -192,9 +192,9 @@ class Schedule:
     def _place(self, table: Timetable, now: int) -> Generator[Work | None, Any, bool]:
         """Place some of what is due; return whether that was possible."""
         due = self._due(table, now)
-        at_hand = self._at_hand([number for _, _, number in due])
         looked_at, done = 0, False
         try:
+            at_hand = self._at_hand([number for _, _, number in due])
             batch, placed, later = self._gathered(due, at_hand)
             looked_at = len(placed) + len(later)
             if placed:

@@ -23,6 +23,7 @@ from journal.schedule.judging import Judge
 from journal.schedule.schedule import HOLD, LOOKED_AT
 from journal.scheduled_id import ScheduledId, State
 from journal.settings import TopicSettings
+from journal.testing import Fault, Operation
 from journal.transaction_states import Cause, TransactionNumber
 from journal.transactions.unsent import Unsent
 from tests.schedule.schedule_scene import SECOND, ScheduleRoom, carry_out, room_after
@@ -82,6 +83,21 @@ def test_what_fell_due_while_stopped_goes_out_at_the_start(room: ScheduleRoom, c
     room.engine.sync()
     room.clock.advance(3 * HOUR)
     again = room_after(room.inner.kill_clone(), room.clock)
+    again.run()
+    assert again.values() == [b"a"]
+
+
+def test_what_is_due_while_its_file_cannot_be_opened_comes_once_it_can(room: ScheduleRoom) -> None:
+    room.later(b"a", SECOND)
+    room.engine.sync()
+    room.run()
+    room.flush()
+    room.checkpoint()  # with the timetable: the next start need not read the message
+    again = room_after(room.inner.kill_clone(), room.clock)
+    again.clock.advance(SECOND)
+    again.plan.faults.append(Fault(Operation.OPEN, path="partitions/*"))
+    with pytest.raises(OSError, match="planned"):
+        again.run()
     again.run()
     assert again.values() == [b"a"]
 
