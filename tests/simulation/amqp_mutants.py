@@ -80,12 +80,6 @@ AMQP_MUTANTS: Final = (
         "                room = min(room, consumer.limit - consumer.count)\n",
         "                room = min(room, consumer.limit + 1 - consumer.count)\n",
     ),
-    Mutant(
-        "forget what could not be delivered",
-        _CONSUMING,
-        "                settling.leave(partition, first + some, first + count)\n",
-        "                settling.finish(partition, first + some, first + count)\n",
-    ),
     # -- what waits at an exchange
     Mutant(
         "schedule what waits, and leave it where it was",

@@ -36,6 +36,10 @@ COVERED = {
     "taken back: sent": 140, "taken back: held": 30, "taken back in transactions": 1100,
     "Refused ScheduledForTopic": 20, "Refused ScheduleHeld": 12, "lists of the schedule": 100,
     "approached: came in time": 25, "jumps that the broker has seen": 12, "schedules at their ends": 45,
+    "confirms": 1500, "AMQP commits with messages": 90, "AMQP commits with both": 25,
+    "AMQP commits with acknowledgements": 15, "first deliveries": 1500, "redeliveries": 4000,
+    "deliveries of what waited": 2000, "acknowledgements known to be forced": 2000, "BasicRecoverOk": 20,
+    "BasicReject": 60, "TxRollbackOk": 40, "ripened": 25, "queues drained": 45,
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 
@@ -63,6 +67,7 @@ def test_some_histories_keep_every_promise():
     assert run.counts["members at rest"] == 1
     assert run.counts["changes of access"] > 10
     assert run.counts["schedules at their ends"] == 1
+    assert run.counts["queues drained"] == 1
     assert run.crashes > 25
 
 

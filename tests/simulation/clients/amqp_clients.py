@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.simulation.model.copy_model import Copy, Holder
 from tests.simulation.model.intent_model import DONE, OPEN, Intent
 from tests.simulation.model.log_model import require
-from tests.simulation.model.queue_model import Copy, Holder
 from tests.simulation.world.wire import Connection
 from tests.support.amqp_hearing import Heard, Hearing, consume, declare, declare_exchange, published
 from txbroker.amqp import connection_methods as c

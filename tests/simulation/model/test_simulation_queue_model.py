@@ -1,0 +1,137 @@
+"""Test the model of queues: what may be delivered to whom, and what must be there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.simulation.model.copy_model import Copy, Holder
+from tests.simulation.model.intent_model import OPEN, VOID, Intent
+from tests.simulation.model.log_model import Violation
+from tests.simulation.model.model import Model
+from tests.simulation.model.queue_model import QueueModel
+from tests.simulation.model.schedule_model import ScheduleModel
+from tests.simulation.model.topic_model import TopicModel
+
+SAID = ("", "a", None)
+
+
+class Taker:
+    alive = True
+
+    def goes_on(self, connection: Any) -> bool:
+        return self.alive
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.model, self.time = Model(), 1_000
+        topics = TopicModel(self.model)
+        self.schedule = ScheduleModel(self.model, topics, lambda: (self.time, self.time))
+        self.schedule.clock.low = 0
+        self.queues = QueueModel(self.model, self.schedule)
+        self.queues.partitions = {"a": 1, "b": 2}
+        self.takers = [Taker(), Taker()]
+
+    def publish(self, body: bytes, delay: int | None = None) -> Intent:
+        intent = Intent(f"publish {body!r}")
+        self.queues.publish(intent, ["a"], body, ("", "a"), delay)
+        self.model.ask(intent)
+        return intent
+
+    def deliver(self, body: bytes, which: int = 0, again: bool = False, said: Any = SAID) -> Copy:
+        copy = self.queues.copy("a", body)
+        self.queues.delivered(copy, Holder(self.takers[which], self), again, said, [])
+        return copy
+
+    def told(self, messages: int) -> None:
+        counts = {"a": messages, "b": 0}
+        self.queues.settle(
+            SimpleNamespace(name=name, partition=number, messages=counts[name])
+            for name, number in self.queues.partitions.items()
+        )
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def finish(scene: Scene, copy: Copy) -> Intent:
+    intent = Intent("acknowledgement", vague=True)
+    copy.finishers.append(intent)
+    scene.model.ask(intent)
+    return intent
+
+
+def test_what_nobody_has_published_is_not_delivered(scene: Scene) -> None:
+    with pytest.raises(Violation, match="what was published"):
+        scene.deliver(b"1")
+
+
+def test_what_was_delivered_has_happened_and_has_its_exchange_and_key(scene: Scene) -> None:
+    intent = scene.publish(b"1")
+    with pytest.raises(Violation, match="as it was published"):
+        scene.deliver(b"1", said=("", "b", None))
+    scene.deliver(b"1")
+    assert intent.state == "done"
+
+
+def test_a_message_is_with_one_client_and_says_that_it_comes_again(scene: Scene) -> None:
+    scene.publish(b"1")
+    scene.deliver(b"1")
+    with pytest.raises(Violation, match="with one client"):
+        scene.deliver(b"1", 1, again=True)
+    scene.takers[0].alive = False
+    with pytest.raises(Violation, match="told to come again"):
+        scene.deliver(b"1", 1)
+    scene.deliver(b"1", 1, again=True)
+
+
+def test_what_is_finished_never_comes_again(scene: Scene) -> None:
+    scene.publish(b"1")
+    copy = scene.deliver(b"1")
+    scene.model.done(finish(scene, copy))
+    scene.takers[0].alive = False
+    with pytest.raises(Violation, match="finished"):
+        scene.deliver(b"1", 1, again=True)
+
+
+def test_what_comes_again_was_not_acknowledged_with_all_that_was_said_at_once(scene: Scene) -> None:
+    for body in (b"1", b"2"):
+        scene.model.done(scene.publish(body), {1: int(body) - 1})
+    copies = [scene.deliver(body) for body in (b"1", b"2")]
+    both = finish(scene, copies[0])
+    copies[1].finishers.append(both)
+    scene.takers[0].alive = False
+    scene.queues.drain()
+    scene.deliver(b"1", 1, again=True)
+    assert both.state == VOID
+    with pytest.raises(Violation, match="until it is finished"):
+        scene.queues.all_were_delivered()
+
+
+def test_queues_have_what_is_not_finished(scene: Scene) -> None:
+    for body in (b"1", b"2"):
+        scene.model.done(scene.publish(body), {1: int(body) - 1})
+    scene.told(2)
+    with pytest.raises(Violation, match="2 to 2 messages"):
+        scene.told(1)
+    perhaps = finish(scene, scene.deliver(b"1"))
+    assert perhaps.state == OPEN
+    scene.told(1)
+    scene.told(2)
+    scene.model.done(perhaps)
+    with pytest.raises(Violation, match="1 to 1 messages"):
+        scene.told(2)
+
+
+def test_what_waits_does_not_come_before_its_time(scene: Scene) -> None:
+    scene.publish(b"1", 5_000)
+    told = ("", "a", -5)
+    with pytest.raises(Violation, match="is due at 6000"):
+        scene.deliver(b"1", said=told)
+    scene.time += 5_000
+    scene.deliver(b"1", said=told)
