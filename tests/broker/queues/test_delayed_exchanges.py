@@ -543,7 +543,9 @@ def test_nothing_comes_early_because_the_wall_clock_has_jumped_before_a_crash(ch
     if checkpoint:
         scene.room.engine.housekeeping.checkpoint_inline()
     scene.room.clock.set_wall(scene.room.clock.wall() + 3600 * SECOND)
-    scene.room.broker.passes[0].wake()  # the journal is told of it: it is no time in which the broker was stopped
+    scene.room.broker.passes[
+        0
+    ].wake()  # the journal is told of it: it is no time in which the broker was stopped
     pass_time(scene, 0)
     scene.restart()
     assert scene.scheduled() == 1

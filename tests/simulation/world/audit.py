@@ -37,6 +37,7 @@ class Auditor(TransactionalClient):
             connection.deliver(1 << 30)
             or world.reader.step(1 << 30)
             or (world.schedules and world.writer.step(1 << 30))
+            or (world.amqp_clients and world.flusher.step(1 << 30))  # what is moved may need memory
             or world.reactor.turn()  # behind that: slices of a commit that is not forced come again each turn
             or self.take(1 << 30)
         ):

@@ -134,7 +134,9 @@ def test_one_that_waits_twice_is_a_violation(tmp_path: Path) -> None:
         last.append(last[-1])
 
     log = next(
-        log for log in range(8) if any(b"waits, too" in one.value for one in held(tmp_path, SCHEDULE_TOPIC, log))
+        log
+        for log in range(8)
+        if any(b"waits, too" in one.value for one in held(tmp_path, SCHEDULE_TOPIC, log))
     )
     forge(tmp_path, SCHEDULE_TOPIC, log, doubled)
     assert SCHEDULE_TOPIC in {fact.topic for fact in violations(tmp_path)}
