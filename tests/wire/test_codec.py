@@ -4,6 +4,7 @@ Seen to fail: without RecursionError in `_message` a nested head escapes; with p
 in bytes of two take 100 MiB; with `_needed` never raised the bytewise feed is quadratic.
 """
 
+import functools
 import itertools
 import struct
 import tracemalloc
@@ -115,6 +116,23 @@ NAMES = st.text("aZ09._-", min_size=1, max_size=4)
 HASHES = st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES)
 
 
+NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)
+WORDS = st.text(max_size=4)
+
+
+@functools.cache
+def register_types():
+    """Have hypothesis make what messages and records consist of within its bounds; once, it takes 0.1 s."""
+    st.register_type_strategy(int, NUMBERS)
+    st.register_type_strategy(str, WORDS)
+    pauses = st.integers(0, MAX_PAUSE)
+    attempts, endings = st.integers(1, MAX_ATTEMPTS), st.sampled_from(Ending)
+    st.register_type_strategy(RetryRules, st.builds(RetryRules, attempts, pauses, pauses, endings, WORDS))
+    register_access_entries(WORDS)
+    for part in PARTS:
+        st.register_type_strategy(part, values_of(part))
+
+
 def register_access_entries(words):
     """Have users and rules made with what they may have."""
     identities, effects, resources = (
@@ -141,10 +159,11 @@ def register_access_entries(words):
     )
 
 
+@functools.cache
 def values_of(kind):
-    numbers, words = st.integers(-(1 << 63), (1 << 64) - 1), st.text(max_size=4)
-    st.register_type_strategy(int, numbers)
-    st.register_type_strategy(str, words)
+    """Values of a message, a record or a part of one, as its annotations describe them."""
+    if kind not in PARTS:
+        register_types()
     hints = typing.get_type_hints(kind, include_extras=True).items()
     for _, hint in hints:
         for each in typing.get_args(hint):
@@ -160,20 +179,12 @@ def values_of(kind):
     bounded[TableName] = st.text(min_size=1, max_size=MAX_TABLE)
     bounded[Number] = st.integers(1, (1 << 64) - 1)
     bounded[Address] = st.integers(-(1 << 63), -2)
-    scalars = st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.binary(max_size=3)
-    bounded[Arguments] = st.lists(st.tuples(words, scalars), max_size=2).map(tuple)
+    scalars = st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False) | st.binary(max_size=3)
+    bounded[Arguments] = st.lists(st.tuples(WORDS, scalars), max_size=2).map(tuple)
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     places = st.tuples(st.integers(0, (1 << ID_BITS) - 1), counts)
     bounded |= {list[Scheduled]: st.lists(places, max_size=3), list[Count]: st.lists(counts, max_size=3)}
     bounded[list[ScheduledId]] = st.lists(st.integers(0, (1 << ID_BITS) - 1), max_size=3)
-    for part in PARTS if kind not in PARTS else ():
-        st.register_type_strategy(part, values_of(part))
-    pauses = st.integers(0, MAX_PAUSE)
-    rules = st.builds(
-        RetryRules, st.integers(1, MAX_ATTEMPTS), pauses, pauses, st.sampled_from(Ending), words
-    )
-    st.register_type_strategy(RetryRules, rules)
-    register_access_entries(words)
     bounded |= {UserName: NAMES, AccessKey: HASHES}
     known = {
         name: bounded[hint] if hint in bounded else st.from_type(hint)
@@ -183,7 +194,7 @@ def values_of(kind):
     return st.builds(kind, **known)
 
 
-MESSAGES = st.lists(st.tuples(requests(), st.binary(max_size=30)), min_size=1, max_size=4)
+MESSAGES = st.lists(st.tuples(st.deferred(requests), st.binary(max_size=30)), min_size=1, max_size=4)
 
 
 def decoded(pieces, decoder=None):
