@@ -3,7 +3,6 @@
 Docstrings, swallowed exceptions, complexity and a TODO without an owner are left to ruff (pyproject.toml).
 """
 
-import ast
 import configparser
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.outlines import outline
 from tests.support.overview.file_table import lines, owned
 from tests.support.overview.room_diagram import statements
 from tests.support.repository import ROOT
@@ -64,11 +64,7 @@ def required(path: str) -> str:
 
 
 def long_functions(source: str) -> list[str]:
-    functions = [
-        (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
-        for node in statements(source)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    functions = outline(source).functions
     return [f"{name}: {lines} lines" for name, lines in functions if lines > MAX_FUNCTION_LINES]
 
 

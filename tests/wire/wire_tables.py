@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import inspect
 import itertools
 import re
@@ -152,6 +153,7 @@ def _numbered() -> list[type]:
     return [kind for kind in structures() if issubclass(kind, enum.IntEnum)]
 
 
+@functools.cache
 def of_members(kind: type) -> dict[str, str]:
     """The strings behind the members of an enumeration."""
     [tree] = ast.parse(inspect.getsource(kind)).body

@@ -2,11 +2,10 @@
 tests.support.overview.file_table``.
 """
 
-import ast
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.outlines import outline
 from tests.support.repository import ROOT
 
 FOLDERS = ("journal", "txbroker", "spark", "pyspark_txbroker", "demo", "benchmarks", "models", "examples")
@@ -19,11 +18,9 @@ def rooms() -> Iterator[tuple[Path, list[Path]]]:
             yield folder, sorted(folder.glob("*.py"))
 
 
-@functools.cache
 def owned(module: Path) -> str:
     """Return the first paragraph of a module's docstring, on one line."""
-    said = ast.get_docstring(ast.parse(module.read_text())) or ""
-    return said.partition("\n\n")[0].replace("\n", " ")
+    return outline(module.read_text()).docstring.partition("\n\n")[0].replace("\n", " ")
 
 
 def lines() -> Iterator[str]:

@@ -1,10 +1,10 @@
 """The imports between rooms, drawn as text: ``make rooms``, or ``python -m tests.support.overview.room_diagram``."""
 
 import ast
-import functools
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from tests.support.outlines import outline
 from tests.support.repository import ROOT
 
 TOPS = ("journal", "txbroker", "spark")
@@ -20,29 +20,12 @@ def modules(root: Path, tops: tuple[str, ...]) -> dict[str, Path]:
     }
 
 
-def statements(text: str) -> Iterator[ast.stmt]:
-    """Every statement of a module, those in functions and classes too; no expressions, which are most of a tree."""
-    waiting: list[ast.AST] = [ast.parse(text)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.stmt):
-            yield node
-        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
-            waiting += getattr(node, field, ())
-
-
-@functools.cache
-def import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
-    """Return the imports of a module, found once for all that ask."""
-    return [node for node in statements(text) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
 def imported(text: str, known: Collection[str]) -> Iterator[str]:
     """Return which of the known modules a module imports: at its top, inside of functions, for type checkers only.
 
     That a package is loaded before its modules does not count.
     """
-    for node in import_statements(text):
+    for node in outline(text).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif node.module in known:
