@@ -1,4 +1,4 @@
-"""A pytest plugin that saves the time that pytest spends on nine thousand tests without running any."""
+"""A pytest plugin that saves what pytest and the garbage collector spend on twenty thousand tests beside the tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import pytest
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 
+FEWER_COLLECTIONS = (10_000, 10, 20)
+"""With Python's own threshold, 700 objects, collecting takes a fifth of the fast tests' time; with this a tenth."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect no garbage while modules and tests are made, which all stay: that took a third of 12 s in each worker."""
@@ -21,4 +25,5 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*FEWER_COLLECTIONS)
         gc.enable()
