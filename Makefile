@@ -49,7 +49,7 @@ QUICK := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt
 
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
-	$(QUICK) $(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
+	$(QUICK) $(RUN) tests.support.shares 2 -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
 
 # Four workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
 .PHONY: test

@@ -1,6 +1,8 @@
-"""Test the plugins of a test run: the table of the slowest files, and samples of parameters."""
+"""Test the plugins of a test run: the table of the slowest files, samples of parameters, and shares of the files."""
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -8,6 +10,8 @@ import pytest
 
 from tests.support.repository import ROOT
 from tests.support.sampling import sample
+from tests.support.shares import dealt, fast_files, weights
+from tests.support.shares import run as run_shares
 
 SAMPLED = """
 import pytest
@@ -93,3 +97,53 @@ def test_a_sample_of_the_parameters_is_not_slow(tmp_path):
 )
 def test_a_sample_is_spread_evenly(count, wanted, places):
     assert sample(count, wanted) == places
+
+
+def test_shares_have_every_file_once_and_take_as_long_as_one_another():
+    files = {f"tests/test_{number}.py": float(number % 17) for number in range(200)}
+    shares = dealt(files, 3)
+    assert sorted(itertools.chain(*shares)) == sorted(files)
+    seconds = [sum(files[file] for file in share) for share in shares]
+    assert max(seconds) - min(seconds) <= 1
+
+
+def test_a_file_that_is_not_known_weighs_what_its_bytes_would():
+    known, new = "tests/house/test_docs.py", "tests/house/test_run_plugins.py"
+    size, of_new = ((ROOT / file).stat().st_size for file in (known, new))
+    assert weights([known, new], {known: 3.0, "tests/test_gone.py": 9.0}) == {
+        known: 3.0,
+        new: pytest.approx(3.0 * of_new / size),
+    }
+    assert weights([new], {}) == {new: of_new}
+
+
+def test_shares_have_all_files_with_fast_tests():
+    files = fast_files()
+    assert "tests/house/test_run_plugins.py" in files
+    assert "tests/drill/test_drills.py" not in files, "all of its tests are slow"
+    left_out = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}.difference(
+        files
+    )
+    unmarked = [file for file in left_out if "\npytestmark = pytest.mark." not in (ROOT / file).read_text()]
+    assert unmarked == ["tests/amqp/foreign/test_clients.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "code", "passed"),
+    [
+        ((), 1, 3),
+        (("-k", "alone"), 0, 1),
+        (("-k", "there_is_none"), 5, 0),
+        (("-k", "fails"), 1, 0),
+        (("tests/test_one.py",), 0, 2),
+    ],
+    ids=["one fails", "one share has none", "no share has any", "the only one fails", "files"],
+)
+def test_shares_run_every_test_once_and_end_as_they_do(tmp_path, capfd, options, code, passed):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_one.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    (tmp_path / "tests/test_two.py").write_text("def test_alone(): pass\ndef test_fails(): assert False\n")
+    (tmp_path / "tests/test_slow.py").write_text("import pytest\npytestmark = pytest.mark.slow\n1 / 0\n")
+    assert run_shares(2, ["--config-file=/dev/null", f"--rootdir={tmp_path}", *options], tmp_path) == code
+    assert sum(map(int, re.findall(r"(\d+) passed", capfd.readouterr().out))) == passed

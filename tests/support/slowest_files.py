@@ -17,6 +17,9 @@ import pytest
 SHOWN = 40
 """The rows of the table."""
 
+KEPT = "seconds_of_files"
+"""Where the cache of pytest has what each file took, for ``shares.py``."""
+
 
 def _processor() -> float:
     """Return the seconds of processor that this process and its ended children have used."""
@@ -39,20 +42,24 @@ class SlowestFiles:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        now = _processor()
-        report.processor = now - self.before  # pytest-xdist sends the numbers and strings of a report
-        self.before = now
+        if report.when == "teardown":  # once for a test: to ask takes 0.1 ms
+            report.processor = (
+                _processor() - self.before
+            )  # pytest-xdist sends the numbers and strings of a report
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
         self.seconds[file] += report.duration
-        self.processor[file] += getattr(report, "processor", 0.0)  # none where the worker died
+        self.processor[file] += getattr(report, "processor", 0.0)
         self.tests[file] += report.when == "call"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.tests:
             return
+        config = terminalreporter.config
+        if config.cache and not config.option.keyword:
+            config.cache.set(KEPT, dict(self.seconds))
         terminalreporter.section("slowest files")
         terminalreporter.write_line(f"{'seconds':>8} {'processor':>9} {'tests':>5}")
         for file, seconds in self.seconds.most_common(SHOWN):
