@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from journal.embedded import Log
-from journal.engine.settings import JournalSettings
 from journal.errors import (
     InvalidName,
     InvalidSetting,
@@ -22,6 +21,7 @@ from journal.errors import (
 from journal.formats import frame
 from journal.scheduled_id import State
 from journal.testing import ManualClock, MemoryFilesystem
+from tests.support.builders import small_files
 
 SECOND = 1_000_000
 
@@ -33,7 +33,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def log(clock: ManualClock) -> Iterator[Log]:
-    with Log(MemoryFilesystem(), clock) as found:
+    with Log(MemoryFilesystem(), clock, small_files()) as found:
         found.create_topic("t", 2)
         yield found
 
@@ -82,11 +82,11 @@ def test_it_is_taken_back_by_its_id_or_the_ids_text(log: Log, clock: ManualClock
 
 def test_it_outlives_a_restart(clock: ManualClock) -> None:
     filesystem = MemoryFilesystem()
-    with Log(filesystem, clock) as log:
+    with Log(filesystem, clock, small_files()) as log:
         log.create_topic("t")
         kept = log.schedule("t", b"kept", after=3600)
     clock.advance(1800 * SECOND)
-    with Log(filesystem, clock) as log:
+    with Log(filesystem, clock, small_files()) as log:
         assert log.fire_due() == 0
         clock.advance(1800 * SECOND)
         assert log.fire_due() == 1
@@ -139,7 +139,7 @@ def test_the_schedule_itself_takes_no_messages(log: Log) -> None:
 
 def test_little_memory_is_flushed_in_between(clock: ManualClock) -> None:
     filesystem, count = MemoryFilesystem(), 40
-    with Log(filesystem, clock, JournalSettings(pool_bytes=1 << 20)) as log:
+    with Log(filesystem, clock, small_files(pool_bytes=1 << 20)) as log:
         log.create_topic("t")
         for number in range(count):
             log.schedule("t", b"%02d" % number + bytes(60_000), after=1)
@@ -149,7 +149,7 @@ def test_little_memory_is_flushed_in_between(clock: ManualClock) -> None:
 
 
 def test_memory_that_others_fill_is_flushed_first(clock: ManualClock) -> None:
-    with Log(MemoryFilesystem(), clock, JournalSettings(pool_bytes=1 << 20)) as log:
+    with Log(MemoryFilesystem(), clock, small_files(pool_bytes=1 << 20)) as log:
         log.create_topic("other")
         log.create_topic("t")
         log.schedule("t", bytes(60_000), after=1)

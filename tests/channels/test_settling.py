@@ -321,6 +321,7 @@ def many(talker: Talker, count: int) -> None:
     talker.heard.clear()
 
 
+@pytest.mark.slow
 def test_a_channel_with_very_many_deliveries_is_acknowledged_at_once_and_closed_in_turns(house, talker):
     count = 24_000
     many(talker, count)

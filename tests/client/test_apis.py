@@ -236,6 +236,7 @@ react(lambda reactor: ensureDeferred(main(reactor)))
 """
 
 
+@pytest.mark.slow
 def test_twisted_goes_through_everything(broker, server, tmp_path):
     leave_unanswered(broker)
     script = tmp_path / "through.py"

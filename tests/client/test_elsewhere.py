@@ -114,6 +114,7 @@ def test_those_that_take_seconds_pass(plugins, files, tmp_path):
             assert "[100%]" in run_tests(folder, (*plugins, *more), "slow and not deep", *some)
 
 
+@pytest.mark.slow
 def test_the_twisted_api_goes_through_everything(broker, server):
     reactor = "from twisted.internet import reactor"  # it looks at os.name for what it imports
     run("-c", f"{reactor}\nimport tests.support.elsewhere\n{TWISTED}", server.url)

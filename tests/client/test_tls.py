@@ -124,7 +124,8 @@ def through_twisted(url):
         raise {"CertificateRefused": CertificateRefused, "Misuse": Misuse}[kind](said)
 
 
-FACES = pytest.mark.parametrize("through", [through_blocking, through_asyncio, through_twisted])
+IN_A_PROCESS = pytest.param(through_twisted, marks=pytest.mark.slow)
+FACES = pytest.mark.parametrize("through", [through_blocking, through_asyncio, IN_A_PROCESS])
 
 
 @pytest.mark.sampled

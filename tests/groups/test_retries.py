@@ -287,6 +287,7 @@ class Naive:
 RULES = (None, RetryRules(2, 0, 0, Ending.DROP), RetryRules(3, 0, 0, Ending.STOP))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_histories_are_those_of_a_naive_model(seed):
     draw = random.Random(seed)

@@ -241,6 +241,7 @@ def test_what_cannot_be_meant_is_refused(room, partition):
     refuses(room, partition, InvalidSetting, "no offsets for group")
 
 
+@pytest.mark.slow
 def test_a_request_settles_a_bounded_number_of_partitions_and_bytes():
     room = Room(max_ahead=1_000_000)
     numbers = room.topic("many", MAX_SETTLED + 1 if MAX_SETTLED < 1000 else 1000)

@@ -73,6 +73,7 @@ def test_names_that_are_made_up_for_an_address_are_counted_as_one(table):
     assert len(table) == MAX_NAMES + 2
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_addresses_take_no_more_memory_than_ten_thousand(table):
     for number in range(100_000):
         table.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", "u" * 64)

@@ -26,6 +26,7 @@ def promtool(*words, text=None):
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_the_rules_are_rules_and_fire_when_they_should():
     assert f"SUCCESS: {len(alerts())} rules found" in promtool("check", "rules", "alerts.yml")
     promtool("test", "rules", "alerts_test.yml")
@@ -41,6 +42,7 @@ def page(tmp_path_factory):
         yield ask(port_of(broker), "/metrics")[1]
 
 
+@pytest.mark.slow
 def test_the_metrics_are_named_as_metrics_should_be(page):
     promtool("check", "metrics", text=page)
 
@@ -61,12 +63,14 @@ def test_each_rule_is_in_the_runbook_and_names_a_section_of_it():
     assert set(sections) - headings == set()
 
 
+@pytest.mark.slow
 def test_each_rule_is_over_metrics_that_there_are(page):
     used = set(re.findall(r"txbroker_\w+", ALERTS)) - {"txbroker_"}
     shown = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
     assert used - shown == set()
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_metrics_that_there_are(page):
     dashboard = json.loads((RULES / "dashboard.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -81,6 +81,7 @@ def test_what_is_settled_is_finished_or_not_and_surely_if_it_was_answered():
     assert found == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("added", [False, True], ids=["carried", "added"])
 def test_a_one_phase_commit_has_its_messages_and_what_it_finishes_or_neither(added):
@@ -147,6 +148,7 @@ def test_prepared_offsets_are_held_over_checkpoints_while_others_go_on(commit):
         assert bool(after.groups.holders("g")) is live
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("known", [True, False], ids=["of a group", "that make a group"])
 def test_retry_rules_hold_or_those_before_and_surely_if_it_was_answered(known):

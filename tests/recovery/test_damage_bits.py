@@ -147,6 +147,7 @@ def test_all_of_them_turned_at_once_change_nothing():
         assert case().judged(disk).silent
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_each_of_them_alone_changes_nothing(seed):

@@ -242,6 +242,7 @@ def test_a_power_cut_at_each_due(count: int) -> None:
     assert cuts > count / 4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_many_power_cuts_one_after_another(seed: int) -> None:
     crash_again_and_again(300, 60, seed)

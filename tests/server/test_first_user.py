@@ -111,6 +111,7 @@ def deaths():
     pytest.fail("it does not end")
 
 
+@pytest.mark.slow
 def test_a_death_leaves_it_unused_or_closed_and_only_a_power_cut_perhaps_a_user_and_no_login():
     found = set()
     for was_cut, by_power, filesystem in deaths():

@@ -112,6 +112,7 @@ def test_a_full_disk_under_the_log_stops_nothing():
         log.info("lost")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_opened_is_told(tmp_path):
     with pytest.raises(InvalidSetting, match=r"log_file .*/none/b.log cannot be opened: No such file"):
         observer_of(settings(log_file=str(tmp_path / "none" / "b.log")))
@@ -137,6 +138,7 @@ def test_other_values_are_refused(value):
     assert value.partition("=")[0] in refusal("--data", "d", "--set", value)
 
 
+@pytest.mark.slow
 def test_a_broker_logs_as_it_is_told(tmp_path):
     path = tmp_path / "broker.log"
     with told_broker(

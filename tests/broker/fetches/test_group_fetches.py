@@ -269,6 +269,7 @@ def test_a_reader_too_far_beyond_what_it_misses_for_a_set_is_refused(room, parti
     refused(peer.answer(asked), "LimitExceeded")
 
 
+@pytest.mark.slow
 def test_an_answer_spans_no_more_offsets_than_a_set_can():
     room = Room()
     [partition] = room.topic()

@@ -429,6 +429,7 @@ def test_what_went_to_the_dead_letters_leaves_nothing_behind():
     assert scene.info("dead").messages == 50
 
 
+@pytest.mark.slow
 def test_many_requests_that_want_more_than_their_answer_takes_are_served_without_recursion():
     scene = Scene()
     queue = scene.queue()

@@ -283,6 +283,7 @@ HAPPENS = {
 SLICES = (2_000, 20_000, SLICED_COMMIT_BYTES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("slice_bytes", SLICES)
 def test_each_queue_gets_its_messages_in_order_and_none_before_its_force(slice_bytes: int):
     assert set(walked(partial(Walk, slice_bytes=slice_bytes), range(2))) == HAPPENS

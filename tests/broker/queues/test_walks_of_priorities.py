@@ -336,9 +336,9 @@ def walk(seed: int, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", range(0, 200, 10))
 def test_nothing_is_lost_given_twice_or_left_to_wait(first):
-    for seed in range(first, first + 50):
+    for seed in range(first, first + 10):
         with pytest.MonkeyPatch.context() as patch:
             walk(seed, patch)
 

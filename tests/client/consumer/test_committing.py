@@ -231,6 +231,7 @@ def settlements(broker):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_itself", [False, True])
 def test_what_is_finished_later_is_said_once_and_many_messages_in_one_request(connection, broker, by_itself):
     consumer = connection.consume("t2", "g", partitions=[0, 1], commit_interval=0.05, auto_done=by_itself)

@@ -103,6 +103,7 @@ class SeekingHistory(History):
         super().end()
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("order", ["partition", "key", None])
 @pytest.mark.parametrize("seed", range(25))
 def test_of_a_group_all_that_is_unfinished_comes_once_wherever_it_was_moved(seed, order):
@@ -185,6 +186,7 @@ class Reading:
         assert self.consumer.finished != self.consumer.options.follow
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("follow", [True, False])
 @pytest.mark.parametrize("seed", range(25))
 def test_without_a_group_each_partition_goes_on_where_it_was_or_where_it_was_told_to(seed, follow):

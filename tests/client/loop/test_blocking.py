@@ -388,6 +388,7 @@ class TestConsuming:
         assert [(each.group, len(each.offsets)) for each in commit.positions] == [("g", 1)]
 
 
+@pytest.mark.slow
 def test_who_polls_beside_another_thread_waits_no_longer_than_it_says(connection):
     """Seen to fail: the thread that drove slept until its own deadline, however soon the other one's came."""
     long, short = connection.consume("t", max_wait=8.0), connection.consume("t2", max_wait=8.0)

@@ -231,6 +231,7 @@ react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
 """
 
 
+@pytest.mark.slow
 def test_on_twisted_coroutines_have_blocks_of_their_own(broker, server, tmp_path):
     script = tmp_path / "blocks.py"
     script.write_text(TWISTED)

@@ -38,6 +38,7 @@ def as_shop(postgresql):
         owner.execute(f"DROP ROLE {role}")
 
 
+@pytest.mark.slow
 def test_a_program_does_all_with_the_rights_that_are_documented(
     as_shop, postgresql, shared_broker, broker, topic
 ):
