@@ -51,10 +51,11 @@ QUICK := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
 	$(QUICK) $(RUN) tests.support.shares 2 -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
 
-# Four workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
+# Six workers on two cores: 60 % of a worker's time is waiting, for processes that start, for forces and for time-outs.
 .PHONY: test
-test: debian lint lint-docs compiled  ## everything: lint, types, layers and all tests
-	$(RUN) pytest -n 4 --dist worksteal -m "not deep and not foreign" $(ARGS)
+test: debian .venv/.ready  ## everything: lint, types, layers and all tests
+	$(MAKE) -j 2 --output-sync lint lint-docs compiled
+	$(RUN) pytest -n 6 --dist worksteal -m "not deep and not foreign" $(ARGS)
 	$(COMPILED) -n 4 -m "not deep and not foreign" $(FEW_COMPILED)
 
 # What is installed comes first on the path, before the checkout: both the tests and what they start import that.
