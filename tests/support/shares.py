@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.support.repository import ROOT
@@ -82,5 +83,13 @@ def run(shares: int, options: Sequence[str], root: Path = ROOT) -> int:
     return max(codes, default=0)
 
 
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("shares", type=int)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def main(shares: int, options: tuple[str, ...]) -> None:
+    """Run the fast tests in so many processes, with these options of pytest."""
+    sys.exit(run(shares, options))
+
+
 if __name__ == "__main__":
-    sys.exit(run(int(sys.argv[1]), sys.argv[2:]))
+    main()

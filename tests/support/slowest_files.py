@@ -58,7 +58,7 @@ class SlowestFiles:
         if not self.tests:
             return
         config = terminalreporter.config
-        if config.cache and not config.option.keyword:
+        if config.pluginmanager.has_plugin("cacheprovider") and not config.option.keyword:
             config.cache.set(KEPT, dict(self.seconds))
         terminalreporter.section("slowest files")
         terminalreporter.write_line(f"{'seconds':>8} {'processor':>9} {'tests':>5}")
