@@ -17,7 +17,6 @@ import pytest
 
 from tests.support.outlines import outline
 from tests.support.overview.file_table import lines, owned
-from tests.support.overview.room_diagram import statements
 from tests.support.repository import ROOT
 
 SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")

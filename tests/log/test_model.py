@@ -176,7 +176,6 @@ class StoreMachine(RuleBasedStateMachine):
             plan.close()
         self.filesystem = self.filesystem.crash_clone(seed) if lost else self.filesystem.kill_clone()
         self.allocator = PooledAllocator(BUDGET, poison=True)
-        self.origin = origin()
         self.make_other()
         files = OpenFiles(self.filesystem, self.limit)
         self.store = MessageStore.restore(self.checkpoint, files, self.allocator, self.origin)
