@@ -49,7 +49,7 @@ QUICK := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt
 
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
-	$(QUICK) $(RUN) tests.support.shares 2 -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
+	$(QUICK) $(RUN) tests.support.runs.shares 2 -m "not slow and not deep and not foreign" --hypothesis-profile check $(ARGS)
 
 # Six workers on two cores: 60 % of a worker's time is waiting, for processes that start, for forces and for time-outs.
 .PHONY: test

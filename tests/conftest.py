@@ -18,9 +18,9 @@ from tests.support.thoroughness import FULL
 
 pytest_plugins = [
     "tests.databases.fixtures",
-    "tests.support.quick_collection",
-    "tests.support.sampling",
-    "tests.support.slowest_files",
+    "tests.support.runs.quick_collection",
+    "tests.support.runs.sampling",
+    "tests.support.runs.slowest_files",
 ]
 
 # What several test files assert through: without this a failure there says no values.

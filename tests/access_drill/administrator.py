@@ -23,7 +23,7 @@ from journal.records.access_entries import User as UserRecord
 from tests.access_drill.rules_model import Account, Standing
 from tests.access_drill.scene import ISSUER, ROLES, WAYS, Scene, certificate_name, token_of
 from tests.access_drill.timeline import Timeline
-from tests.simulation.model.rule_model import RuleKey
+from tests.simulation.model.access.rule_model import RuleKey
 from tests.support.certificates import Signed
 from txbroker.client.login.verifier import verifier_of
 from txbroker.drill.broker.broker_process import BrokerProcess

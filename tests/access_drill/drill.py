@@ -21,7 +21,7 @@ from tests.access_drill.administrator import Administrator, write_keys
 from tests.access_drill.judge import Judge
 from tests.access_drill.scene import AUDIENCE, ISSUER, LONG, PATIENCE, TOKEN_SECONDS, TOPICS, Scene
 from tests.access_drill.users import users
-from tests.simulation.model.rule_model import RuleKey
+from tests.simulation.model.access.rule_model import RuleKey
 from tests.support.broker_process import ENVIRONMENT, SMALL_FILES
 from tests.support.certificates import Folder
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess, free_port

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tests.simulation.model.rule_model import Meant, RuleKey, has_right
+from tests.simulation.model.access.rule_model import Meant, RuleKey, has_right
 
 Way = tuple[str, str]
 """How one proves to be somebody: ``password`` and its text, ``certificate`` and its name, ``token`` and its subject."""

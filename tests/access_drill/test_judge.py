@@ -8,7 +8,7 @@ from tests.access_drill.acts import Act, Block, Notes, Result
 from tests.access_drill.judge import Judge
 from tests.access_drill.rules_model import Account, Need, Shown, Standing
 from tests.access_drill.timeline import Timeline
-from tests.simulation.model.rule_model import RuleKey
+from tests.simulation.model.access.rule_model import RuleKey
 
 WAY = ("password", "sesame")
 WRITE = RuleKey("pat", False, "topic", "red-", True)

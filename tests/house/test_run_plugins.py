@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from tests.support.repository import ROOT
-from tests.support.sampling import sample
-from tests.support.shares import dealt, fast_files, weights
-from tests.support.shares import run as run_shares
+from tests.support.runs.sampling import sample
+from tests.support.runs.shares import dealt, fast_files, weights
+from tests.support.runs.shares import run as run_shares
 
 SAMPLED = """
 import pytest
@@ -49,7 +49,7 @@ def test_busy_child():
 
 
 def run(folder, plugin, *options):
-    command = (sys.executable, "-m", "pytest", "-c", os.devnull, "-p", f"tests.support.{plugin}", *options)
+    command = (sys.executable, "-m", "pytest", "-c", os.devnull, "-p", f"tests.support.runs.{plugin}", *options)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         (*command, "--rootdir", folder, folder), cwd=folder, env=environment, capture_output=True, text=True

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.outlines import outline
 from tests.support.overview.file_table import lines, owned
+from tests.support.overview.outlines import outline
 from tests.support.repository import ROOT
 
 SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")

@@ -7,9 +7,9 @@ from random import Random
 
 from tests.simulation.clients.administrators import ROOT, THINGS, USERS, Administrator
 from tests.simulation.clients.principals import PrincipalClient
+from tests.simulation.model.access.rule_model import Account, RuleKey
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN, Intent
-from tests.simulation.model.rule_model import Account, RuleKey
 from tests.simulation.world.world import World
 from txbroker.wire.messages import Switch
 

@@ -44,8 +44,9 @@ MUTANTS: Final = (
     Mutant(
         "show what begins and ends with one request before the force",
         "journal/transactions/application.py",
-        "        return Applied(outcome, [stores[partition] for partition in bases])\n",
-        "        for partition in bases:\n            stores[partition].publish(stores[partition].end_offset)\n"
+        "        return Applied(outcome, self._at_once(record, data, placed_by(lsn, record)))\n",
+        "        for store in self._at_once(record, data, placed_by(lsn, record)):\n"
+        "            store.publish(store.end_offset)\n"
         "        return Applied(outcome)\n",
     ),
     Mutant(

@@ -14,9 +14,9 @@ from typing import Any
 
 from journal.records.access_entries import Effect, Quotas, Resource, Right, Rule, User
 from tests.simulation.clients.clients import Client
-from tests.simulation.model.access_model import Change
+from tests.simulation.model.access.access_model import Change
+from tests.simulation.model.access.rule_model import ADMINISTRATOR, Access, Account, Meant, RuleKey
 from tests.simulation.model.log_model import require
-from tests.simulation.model.rule_model import ADMINISTRATOR, Access, Account, Meant, RuleKey
 from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages
 

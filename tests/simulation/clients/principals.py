@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from journal.transaction_states import State
 from tests.simulation.clients.transactions import Begun, TransactionalClient
+from tests.simulation.model.access.quota_model import Opening
+from tests.simulation.model.access.rule_model import ANONYMOUS, Access, Meant
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import NEVER, Intent
-from tests.simulation.model.quota_model import Opening
-from tests.simulation.model.rule_model import ANONYMOUS, Access, Meant
 from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages as commands
 

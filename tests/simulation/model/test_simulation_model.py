@@ -8,8 +8,9 @@ import pytest
 from tests.simulation.model.log_model import Violation
 from tests.simulation.model.model import DONE, OPEN, VOID, Model
 from tests.simulation.model.model_scene import begin, read, send
+from tests.support.repository import ROOT
 
-MODELS = sorted(p for p in Path(__file__).parent.glob("*model.py") if not p.stem.startswith("test_"))
+MODELS = sorted(p for p in Path(__file__).parent.rglob("*model.py") if not p.stem.startswith("test_"))
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_a_model_is_small_and_knows_nothing_of_what_it_judges(path):
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    known = {f"tests.simulation.model.{other.stem}" for other in MODELS}
+    known = {".".join(other.relative_to(ROOT).with_suffix("").parts) for other in MODELS}
     assert {
         name for name in imported - known if name.partition(".")[0] in ("journal", "txbroker", "tests")
     } == set()

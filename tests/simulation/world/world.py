@@ -27,15 +27,15 @@ from tests.simulation.clients.outboxes import Outbox, OutboxClient, Row
 from tests.simulation.clients.principals import PrincipalClient
 from tests.simulation.clients.schedulers import SchedulingClient
 from tests.simulation.clients.transactions import Begun, TransactionalClient
-from tests.simulation.model.access_model import AccessModel
-from tests.simulation.model.attempt_model import AttemptModel
+from tests.simulation.model.access.access_model import AccessModel
+from tests.simulation.model.access.attempt_model import AttemptModel
+from tests.simulation.model.access.need_model import NeedModel
+from tests.simulation.model.access.quota_model import QuotaModel
 from tests.simulation.model.group_model import GroupModel
 from tests.simulation.model.log_model import Violation, require
 from tests.simulation.model.member_model import MemberModel
 from tests.simulation.model.model import OPEN, Model
-from tests.simulation.model.need_model import NeedModel
 from tests.simulation.model.queue_model import QueueModel
-from tests.simulation.model.quota_model import QuotaModel
 from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.topic_model import TopicModel
 from tests.simulation.settings import Settings

@@ -5,7 +5,7 @@ tests.support.overview.file_table``.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.outlines import outline
+from tests.support.overview.outlines import outline
 from tests.support.repository import ROOT
 
 FOLDERS = ("journal", "txbroker", "spark", "pyspark_txbroker", "demo", "benchmarks", "models", "examples")

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from tests.support.outlines import outline
+from tests.support.overview.outlines import outline
 from tests.support.repository import ROOT
 
 TOPS = ("journal", "txbroker", "spark")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.simulation.model.access_model import AccessModel
+from tests.simulation.model.access.access_model import AccessModel
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, NEVER, OPEN, VOID, Intent
 from tests.simulation.model.topic_model import Topic, TopicModel

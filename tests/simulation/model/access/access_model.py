@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.simulation.model.access.right_model import Need
+from tests.simulation.model.access.rule_model import ADMINISTRATOR, Access
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import NEVER, Model
-from tests.simulation.model.right_model import Need
-from tests.simulation.model.rule_model import ADMINISTRATOR, Access
 
 
 @dataclass(eq=False)

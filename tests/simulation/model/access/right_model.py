@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.simulation.model.rule_model import Access, Meant
+from tests.simulation.model.access.rule_model import Access, Meant
 
 
 class Need(NamedTuple):

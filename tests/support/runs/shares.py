@@ -1,4 +1,4 @@
-"""Run the fast tests in several processes: ``python -m tests.support.shares 2 OPTIONS``, with options of pytest.
+"""Run the fast tests in several processes: ``python -m tests.support.runs.shares 2 OPTIONS``, with options of pytest.
 
 Each process is a pytest of its own that collects and runs a share of the files. A worker of pytest-xdist collects all
 tests, and sends six messages about each that it runs, which takes longer than half of the fast tests do. The files are
@@ -19,7 +19,7 @@ import click
 import pytest
 
 from tests.support.repository import ROOT
-from tests.support.slowest_files import KEPT
+from tests.support.runs.slowest_files import KEPT
 
 NO_FAST = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|deep|foreign)$", re.MULTILINE)
 ELSEWHERE = ROOT / "tests/amqp/foreign/test_clients.py"

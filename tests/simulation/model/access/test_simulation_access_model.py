@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.simulation.model.access_model import AccessModel, Change
-from tests.simulation.model.attempt_model import AttemptModel
+from tests.simulation.model.access.access_model import AccessModel, Change
+from tests.simulation.model.access.attempt_model import AttemptModel
+from tests.simulation.model.access.need_model import NeedModel
+from tests.simulation.model.access.quota_model import Opening, QuotaModel
+from tests.simulation.model.access.rule_model import Access, Account, Meant, RuleKey
 from tests.simulation.model.log_model import Violation
 from tests.simulation.model.model import Intent, Model
 from tests.simulation.model.model_scene import begin
-from tests.simulation.model.need_model import NeedModel
-from tests.simulation.model.quota_model import Opening, QuotaModel
-from tests.simulation.model.rule_model import Access, Account, Meant, RuleKey
 from tests.simulation.model.topic_model import Topic, TopicModel
 
 ALICE = Account(frozenset(["DNS:alice"]), frozenset(["ops"]))

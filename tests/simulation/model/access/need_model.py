@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.simulation.model.access.right_model import Need
+from tests.simulation.model.access.rule_model import Meant
 from tests.simulation.model.model import Intent, Model
-from tests.simulation.model.right_model import Need
-from tests.simulation.model.rule_model import Meant
 from tests.simulation.model.topic_model import TopicModel
 
 _NOTHING = ("Hello", "Login", "Ping", "Cancel", "ListGroups", "DescribeTopics")

@@ -1,0 +1,1 @@
+"""What the simulation expects of rights, rules and quotas."""
