@@ -49,7 +49,16 @@ def test_busy_child():
 
 
 def run(folder, plugin, *options):
-    command = (sys.executable, "-m", "pytest", "-c", os.devnull, "-p", f"tests.support.runs.{plugin}", *options)
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        os.devnull,
+        "-p",
+        f"tests.support.runs.{plugin}",
+        *options,
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         (*command, "--rootdir", folder, folder), cwd=folder, env=environment, capture_output=True, text=True
