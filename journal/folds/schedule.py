@@ -236,6 +236,8 @@ class ScheduleFold:
         """The wall clock at journal time 0, as it was told last."""
         self.holds = False
         """Whether messages that are due by the wall clock are held."""
+        self._checkpoint_at = 0
+        """Schedule time at the checkpoint with which the last start began."""
         self._ahead_of_wall: set[int] = set()
         """How far schedule time was ahead of the wall clock by which runs of the broker have stamped messages: of those
         whose starts are in the journal, and of the one that took the checkpoint. It is not in a checkpoint.
@@ -268,11 +270,14 @@ class ScheduleFold:
         """Return schedule time at journal time ``at``, in µs."""
         return at + (self.elapsed or 0)
 
-    def latest_time(self, appended: int) -> int:
+    def latest_time(self, appended: int, is_in_checkpoint: bool) -> int:
         """Return the latest schedule time at which a message may have been appended that was stamped so.
 
-        Schedule time does not know jumps of the wall clock. Which run has stamped it is not known.
+        Schedule time does not know jumps of the wall clock. Which run has stamped it is not known: one of those that
+        are noted, unless the message was there at the checkpoint with which the last start began.
         """
+        if is_in_checkpoint:
+            return self._checkpoint_at
         return appended + max(self._ahead_of_wall, default=0)
 
     def concerned(self) -> Any:
@@ -379,11 +384,14 @@ class ScheduleFold:
         """Let the time that the engine was stopped pass."""
         self.elapsed = wall if self.elapsed is None else self.elapsed + max(0, wall - self.wall)
         self.wall = wall
-        self.note_run(wall)
+        self._ahead_of_wall.add(self.elapsed - wall)
 
-    def note_run(self, wall_offset: int) -> None:
-        """Note the wall clock at journal time 0 by which messages are stamped at this point of the journal."""
+    def note_checkpoint(self, at: int, wall_offset: int) -> None:
+        """Note, once its rows were restored, that a start begins with a checkpoint of that journal time. The run that
+        took it stamps messages by a wall clock that showed ``wall_offset`` at journal time 0.
+        """
         if self.elapsed is not None:
+            self._checkpoint_at = self.time(at)
             self._ahead_of_wall.add(self.elapsed - wall_offset)
 
     # -- checkpoints -------------------------------------------------------------------------------

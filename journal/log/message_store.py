@@ -60,7 +60,8 @@ class MessageStore:
             transient_directory(number) if self.is_transient else partition_directory(topic, index, number)
         )
         self.start_offset = 0
-        self.high_watermark = 0
+        self.high_watermark = self.checkpointed_end = 0
+        """Messages below ``checkpointed_end`` were there at the checkpoint with which the last start began."""
         self._files = files
         self._origin = origin
         self._tail = Tail(allocator)
@@ -83,7 +84,7 @@ class MessageStore:
         """Return the store of a checkpoint; call :meth:`compare` before anything is appended to it."""
         store = cls(state.number, state.topic, state.index, state.settings, files, allocator, origin)
         store.start_offset = state.start_offset
-        store.high_watermark = state.flushed_offset
+        store.high_watermark, store.checkpointed_end = state.flushed_offset, state.end_offset
         store._tail = Tail(allocator, state.flushed_offset, state.last_time)
         store._segments = SegmentList(state.number, store.directory, state.segments)
         store.is_compacted = any(each.epoch for each in state.segments)

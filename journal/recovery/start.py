@@ -264,7 +264,7 @@ class _Recovery:
                 if fold.name in checkpoint.folds:
                     fold.restore(checkpoint.folds[fold.name])
             self._catalog.restore_stores(checkpoint.stores)
-            engine.schedule.note_run(self._catalog.wall_offset)
+            engine.schedule.note_checkpoint(at, self._catalog.wall_offset)
         logs = self._compared_logs()
         if cut_logs:
             logs.cut()

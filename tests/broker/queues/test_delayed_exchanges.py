@@ -555,6 +555,24 @@ def test_nothing_comes_early_because_the_wall_clock_has_jumped_before_a_crash(ch
     assert scene.taken(scene.q) == [b"a"]
 
 
+def test_nothing_comes_early_that_has_waited_since_a_run_before_that_of_the_checkpoint():
+    scene = Delays()
+    scene.room.broker.passes[-1].stop()
+    scene.wait(60_000, b"a")
+    scene.room.clock.set_wall(scene.room.clock.wall() + 3600 * SECOND)
+    scene.room.broker.passes[0].wake()  # it tells the journal of that
+    pass_time(scene, 0)
+    scene.room.restart()
+    scene.room.broker.passes[-1].stop()
+    scene.room.engine.housekeeping.checkpoint_inline()
+    scene.restart()
+    assert scene.scheduled() == 1
+    pass_time(scene, 59 * SECOND)
+    assert scene.taken(scene.q) == []
+    pass_time(scene, 2 * SECOND)
+    assert scene.taken(scene.q) == [b"a"]
+
+
 def test_limits_of_transactions_hold_back_nothing_that_was_accepted():
     limits = TransactionLimits(messages=2, bytes=1000, partitions=1, total_messages=2, total_bytes=1000)
     scene = Delays(room=Room(small_files(limits=limits)))

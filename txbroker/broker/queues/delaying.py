@@ -181,7 +181,7 @@ class Delaying:
         self, state: LevelDeliveries, exchange: Exchange, first: int, end: int, data: bytes
     ) -> None:
         logs = [store.number for store in self._schedule.make()]
-        runs, end = self._envelopes(exchange, first, end, data, logs)
+        runs, end = self._envelopes(state.store, exchange, first, end, data, logs)
         moved = range_of(first, end)
         positions = self._recorded(
             [GroupPositions(QUEUE_GROUP, b"", [], finishing(state.store.number, moved))]
@@ -197,7 +197,7 @@ class Delaying:
         self._said = ""
 
     def _envelopes(
-        self, exchange: Exchange, first: int, end: int, data: bytes, logs: Sequence[int]
+        self, store: MessageStore, exchange: Exchange, first: int, end: int, data: bytes, logs: Sequence[int]
     ) -> tuple[Sequence[UnsentRun], int]:
         """Return the envelopes of messages from offset ``first`` to below ``end``, or of the first of them, as runs for
         these logs of the schedule; and the offset behind the last.
@@ -205,7 +205,7 @@ class Delaying:
         A message is due when its delay has passed since it was put into the queue. That is counted by schedule time,
         for which the time counts in which the broker was stopped.
         """
-        now = self._schedule.now(Clock.ELAPSED)
+        now, schedule = self._schedule.now(Clock.ELAPSED), self._schedule.fold
         found, to = dict[int, list[bytes]](), first
         for position, length, offset, _ in walk(data):
             if not first <= offset < end:
@@ -214,7 +214,8 @@ class Delaying:
                 break
             framed = data[position : position + length]
             delay, frame = waited(framed)
-            age = max(0, now - self._schedule.fold.latest_time(HEADER.unpack_from(framed)[3]))
+            stamped = HEADER.unpack_from(framed)[3]
+            age = max(0, now - schedule.latest_time(stamped, offset < store.checkpointed_end))
             due = max(1, now - age + delay)
             sealed = seal(frame, _target_of(exchange), Clock.ELAPSED, due)
             found.setdefault(logs[log_for(due - now)], []).append(sealed)
