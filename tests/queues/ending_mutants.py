@@ -88,8 +88,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "let what was returned for later stay when it is due, expired or too much",
         _REMOVALS,
-        "        at = state.next_due()  #",
-        "        at = None  #",
+        "        at = whole.next_due() if is_too_long(whole) else state.next_due()\n",
+        "        at = None\n",
     ),
     Mutant(
         "drop what has expired though there are dead letters",
