@@ -182,11 +182,12 @@ class AmqpClient:
         self.ready = self.ready or heard.method.consumer_tag == QUEUES[-1]
 
     def _closed(self, heard: Heard) -> None:
-        """The broker has ended the channel or the connection: that is its right only if something is short."""
+        """The broker has ended the channel or the connection: that is its right only if something is short, or if it
+        has waited too long for the login, or for the rest of a message.
+        """
         told = heard.method
-        is_slow = (
-            told.reply_code == Reply.NOT_ALLOWED and not self._is_open
-        )  # it has taken too long to log in
+        is_cut = self.connection is not None and self.connection.is_cut
+        is_slow = told.reply_code == Reply.NOT_ALLOWED and (is_cut or not self._is_open)
         require(told.reply_code in _ENDS or is_slow or self.world.plan.struck, f"{self.name} goes on", told)
         self.world.count(f"AMQP ended: {Reply(told.reply_code).name}")
         self.lost(0)

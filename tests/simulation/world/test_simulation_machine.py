@@ -225,6 +225,14 @@ class TestNetwork:
         assert peer.got == [b"ab", b"c"]
         assert not wire.deliver(2)
 
+    def test_it_is_cut_while_a_part_of_what_was_sent_has_come_alone(self, wire):
+        wire.to_broker += b"abc"
+        assert not wire.is_cut
+        wire.deliver(2)
+        assert wire.is_cut
+        wire.deliver(2)
+        assert not wire.is_cut
+
     def test_when_the_client_is_gone_what_it_had_sent_may_come_first(self, wire, peer):
         wire.to_broker += b"abc"
         wire.leave(2)

@@ -27,6 +27,8 @@ class Connection:
         self.to_broker = bytearray()
         self.to_client = bytearray()
         self.client_gone = self.broker_gone = False
+        self.is_cut = False
+        """Whether the last that came to the broker was not all that was sent: it may have a part of a message."""
         self.certificate = ""
         """By what its client wants to come in, if it has rights."""
         self._later = later
@@ -103,6 +105,7 @@ class Connection:
         if self.to_broker:
             data = bytes(self.to_broker[:size])
             del self.to_broker[:size]
+            self.is_cut = bool(self.to_broker)
             self.protocol.dataReceived(data)
             return True
         if self.client_gone:
