@@ -24,6 +24,16 @@ OUTPUT = "o"
 """The topic that members send to: it is never deleted, and keeps all."""
 
 
+def _gaps(run: bytes, start: int) -> list[int]:
+    """Return the offsets from ``start`` on that the gaps of a run of frames stand for."""
+    frames = [
+        (at, first, count)
+        for at, _, first, count in frame.walk(run)
+        if frame.HEADER.unpack_from(run, at)[6] & frame.GAP
+    ]
+    return [offset for _, first, count in frames for offset in range(max(first, start), first + count)]
+
+
 class ConsumingClient(Client):
     """A client that reads too. The topics that it makes have some of ``topic_names``."""
 
@@ -78,26 +88,33 @@ class ConsumingClient(Client):
             if part.error:
                 self._not_read(partition, offset, part)
                 continue
-            found = frame.decode_run(data[at : at + part.length], offset)
+            run = data[at : at + part.length]
             at += part.length
+            found = {
+                m.offset: self.world.queues.value(partition, m.value or b"")
+                for m in frame.decode_run(run, offset)
+            }
+            gaps = _gaps(run, offset)
+            read = sorted([*found, *gaps])
             ends[partition] = part.high_watermark
             require(
-                [m.offset for m in found] == list(range(offset, offset + len(found))),
-                f"{partition} is read from {offset} on without gaps",
-                [m.offset for m in found],
+                read == list(range(offset, offset + len(read))),
+                f"{partition} is read from {offset} on, each offset once",
+                read,
             )
-            behind = offset + len(found)
+            behind = offset + len(read)
             require(
                 part.next_offset == behind, f"the rest of {partition} begins at {behind}", part.next_offset
             )
             most = min(until or part.high_watermark, part.high_watermark)
-            require(behind <= most or not found, f"nothing of {partition} from {most} on", behind)
+            require(behind <= most or not read, f"nothing of {partition} from {most} on", behind)
             self.ends[partition] = part.high_watermark
-            values = [self.world.queues.value(partition, m.value or b"") for m in found]
+            values = [found.get(each) for each in read]
+            self.world.counts["gaps read"] += bool(gaps)
             if partition in self.world.topics.homes:
                 self.world.topics.read(partition, part.start_offset, floor.at)
             self.model.saw(partition, part.start_offset, part.high_watermark, offset, values, floor)
-            self.positions[partition] = offset + len(found)
+            self.positions[partition] = behind
         self.model.one_moment(ends)
         return at > 0
 

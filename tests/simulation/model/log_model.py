@@ -5,7 +5,7 @@ later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -45,6 +45,8 @@ class Logs:
         self.starts: dict[int, int] = defaultdict(int)
         self.ends: dict[int, int] = defaultdict(int)
         self.moments: list[tuple[Owner, Mapping[int, int]]] = []
+        self.finished: Callable[[int], set[bytes]] = lambda partition: set()
+        """The messages of a log that may be finished: only a queue's log has any."""
 
     def floor(self, at: int, logs: Iterable[int]) -> Floor:
         """What is known now."""
@@ -59,15 +61,18 @@ class Logs:
         self.ends[partition] = max(offset + 1, self.ends[partition])
 
     def saw(
-        self, partition: int, start: int, end: int, offset: int, values: list[bytes], since: Floor
+        self, partition: int, start: int, end: int, offset: int, values: Sequence[bytes | None], since: Floor
     ) -> set[Owner]:
-        """A reader got these, who asked when ``since`` was known; returns to what they belong."""
+        """A reader got these, None for a gap, who asked when ``since`` was known; returns to what they belong."""
         least, most = since.logs.get(partition, (0, 0))
         require(start >= least and end >= most, f"log {partition} has {least} to {most}", f"{start} to {end}")
         self.starts[partition] = max(start, self.starts[partition])
         self.ends[partition] = max(end, self.ends[partition])
         owners: dict[Owner, None] = {}
         for at, value in enumerate(values, offset):
+            if value is None:
+                require(at < end, f"log {partition} ends at {end}", f"a gap at {at}")
+                continue
             owner = self.owners.get(value)
             sent = owner is not None and value in owner.values.get(partition, ())
             require(
@@ -100,13 +105,21 @@ class Logs:
     def there(self, owner: Owner, alive: set[int]) -> list[bool]:
         """Whether each of its messages is there, in logs of which nothing has gone. After all has been read."""
         logs = [p for p in owner.values if p in alive and not self.starts[p]]
-        return [value in self.places for partition in logs for value in owner.values[partition]]
+        return [
+            value in self.places or value in self.finished(partition)
+            for partition in logs
+            for value in owner.values[partition]
+        ]
 
-    def check_order(self, partition: int) -> None:
-        """No offset is left out; streams keep their order; what was sent together lies together. After reading all."""
+    def check_order(self, partition: int, gaps: Container[int] = ()) -> None:
+        """No offset is left out but those in ``gaps``, streams keep their order, and what was sent together lies
+        together. After reading all.
+        """
         last: dict[str, tuple[int, int]] = {}
         for offset in range(self.starts[partition], self.ends[partition]):
             value = self.logs[partition].get(offset)
+            if offset in gaps:
+                continue
             require(value, f"log {partition} has an offset {offset}", "nothing there")
             owner = self.owners[value or b""]
             place = (owner.place, owner.values[partition].index(value or b""))
@@ -114,6 +127,7 @@ class Logs:
             require(
                 before < place, f"{owner.stream} has {place} after {before} in {partition}", f"at {offset}"
             )
-            follows = place[1] == 0 or offset == self.starts[partition] or before == (place[0], place[1] - 1)
+            first = place[1] == 0 or offset == self.starts[partition] or offset - 1 in gaps
+            follows = first or before == (place[0], place[1] - 1)
             require(follows, f"{owner.name} lies together", f"{place} after {before} at {offset}")
             last[owner.stream] = place

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from tests.simulation.model.gap_model import Gaps
 from tests.simulation.model.intent_model import DONE, NEVER, OPEN, VOID, Intent
 from tests.simulation.model.log_model import Floor, Logs, require
 
@@ -18,6 +19,7 @@ class Model:
         self.now = 0
         self.forgetful, self.orphans = forgetful, orphans
         self.seen = Logs()
+        self.gaps = Gaps(self.seen)
         self.open: list[Intent] = []
         self.transactions: dict[tuple[int, int], Intent] = {}
         self.numbers: dict[str, set[object]] = defaultdict(set)
@@ -100,11 +102,12 @@ class Model:
         intent.ended_at = min(intent.ended_at, self.now)  # somehow: its logs will tell
 
     def saw(
-        self, partition: int, start: int, end: int, offset: int, values: list[bytes], since: Floor
+        self, partition: int, start: int, end: int, offset: int, values: Sequence[bytes | None], since: Floor
     ) -> None:
-        """A reader got these messages."""
+        """A reader got these messages, None for a gap."""
         for owner in self.seen.saw(partition, start, end, offset, values, since):
             self.done(owner)
+        self.gaps.saw(partition, offset, values)
 
     def one_moment(self, ends: Mapping[int, int]) -> None:
         """One answer said that these logs end there: no transaction may be in one of them and not in another."""
@@ -126,4 +129,4 @@ class Model:
         self.open = [intent for intent in self.open if intent.state == OPEN]
         self.seen.look_again()
         for partition in alive:
-            self.seen.check_order(partition)
+            self.seen.check_order(partition, self.gaps.check(partition))

@@ -25,6 +25,7 @@ class QueueModel:
         self.partitions: dict[str, int] = {}
         self._copies: dict[bytes, Copy] = {}
         """By the value that the model of logs knows a message by, in one of its queues."""
+        model.seen.finished = self.finished
 
     # -- values --------------------------------------------------------------------------------------
 
@@ -38,6 +39,16 @@ class QueueModel:
         require(found is not None, f"queue {queue} delivers what was published", body[:40])
         assert found is not None
         return found
+
+    def finished(self, partition: int) -> set[bytes]:
+        """Return the messages of a log that may be finished: a compaction may remove them. What is acknowledged for
+        certain is among them, and what somebody has acknowledged who was not told what became of that.
+        """
+        return {
+            value
+            for value, copy in self._copies.items()
+            if self.partitions[copy.queue] == partition and copy.may_be_finished
+        }
 
     # -- what clients do -------------------------------------------------------------------------------
 

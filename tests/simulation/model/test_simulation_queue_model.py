@@ -11,6 +11,7 @@ from tests.simulation.model.copy_model import Copy, Holder
 from tests.simulation.model.intent_model import OPEN, VOID, Intent
 from tests.simulation.model.log_model import Violation
 from tests.simulation.model.model import Model
+from tests.simulation.model.model_scene import read, send
 from tests.simulation.model.queue_model import QueueModel
 from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.topic_model import TopicModel
@@ -36,7 +37,7 @@ class Scene:
         self.takers = [Taker(), Taker()]
 
     def publish(self, body: bytes, delay: int | None = None) -> Intent:
-        intent = Intent(f"publish {body!r}")
+        intent = Intent(f"publish {body!r}", "s", int(body))
         self.queues.publish(intent, ["a"], body, ("", "a"), delay)
         self.model.ask(intent)
         return intent
@@ -45,6 +46,10 @@ class Scene:
         copy = self.queues.copy("a", body)
         self.queues.delivered(copy, Holder(self.takers[which], self), again, said, [])
         return copy
+
+    def read(self, *bodies: bytes | None) -> None:
+        """Somebody reads all of queue a, None for what is in a gap."""
+        read(self.model, *(body and self.queues.value(1, body) for body in bodies))
 
     def told(self, messages: int) -> None:
         counts = {"a": messages, "b": 0}
@@ -135,3 +140,79 @@ def test_what_waits_does_not_come_before_its_time(scene: Scene) -> None:
         scene.deliver(b"1", said=told)
     scene.time += 5_000
     scene.deliver(b"1", said=told)
+
+
+@pytest.mark.parametrize("is_read_before", [False, True])
+def test_a_gap_is_over_what_is_finished_or_may_be(scene: Scene, is_read_before: bool) -> None:
+    for body in (b"1", b"2"):
+        scene.publish(body)
+    if is_read_before:
+        scene.read(b"1", b"2")
+    perhaps = finish(scene, scene.deliver(b"1"))
+    scene.read(None, b"2")
+    scene.model.settle({1, 2}, set())
+    scene.model.done(perhaps)
+    scene.model.settle({1, 2}, set())
+    scene.told(1)
+    scene.read(b"1", b"2")  # as after a power cut, before which the acknowledgement was not forced
+    scene.model.settle({1, 2}, set())
+
+
+@pytest.mark.parametrize("is_read_before", [False, True])
+def test_a_gap_over_what_is_not_finished_is_noticed(scene: Scene, is_read_before: bool) -> None:
+    for body in (b"1", b"2"):
+        scene.model.done(scene.publish(body))
+    if is_read_before:
+        scene.read(b"1", b"2")
+    with pytest.raises(Violation, match="finished"):
+        scene.read(None, b"2")
+
+
+def test_a_gap_over_more_than_what_is_finished_is_noticed(scene: Scene) -> None:
+    for body in (b"1", b"2", b"3"):
+        scene.model.done(scene.publish(body))
+    scene.model.done(finish(scene, scene.deliver(b"1")))
+    with pytest.raises(Violation, match="over 1 finished messages"):
+        scene.read(None, None, b"3")
+
+
+def test_what_was_not_finished_after_all_is_not_in_a_gap(scene: Scene) -> None:
+    scene.publish(b"1")
+    scene.read(b"1")
+    perhaps = finish(scene, scene.deliver(b"1"))
+    scene.read(None)
+    scene.model.void(perhaps)
+    with pytest.raises(Violation, match="gaps only over what is finished"):
+        scene.model.settle({1, 2}, set())
+    scene.read(b"1")  # it is there again
+    scene.model.settle({1, 2}, set())
+
+
+def test_a_finished_message_that_is_neither_read_nor_in_a_gap_is_lost(scene: Scene) -> None:
+    scene.model.done(scene.publish(b"1"))
+    scene.publish(b"2")
+    scene.model.done(finish(scene, scene.deliver(b"1")))
+    scene.read(b"2")
+    with pytest.raises(Violation, match="1 finished messages in gaps"):
+        scene.model.settle({1, 2}, set())
+
+
+def test_a_gap_is_not_in_a_log_that_is_no_queues(scene: Scene) -> None:
+    scene.publish(b"1")
+    scene.model.done(finish(scene, scene.deliver(b"1")))
+    send(scene.model, b"sent", partition=3)
+    with pytest.raises(Violation, match="of log 3 over 0 finished"):
+        read(scene.model, None, partition=3)
+
+
+def test_what_lies_together_may_have_a_gap_in_its_middle(scene: Scene) -> None:
+    both = Intent("transaction", "s", 1)
+    for body in (b"1", b"2", b"3"):
+        scene.queues.publish(both, ["a"], body, ("", "a"), None)
+    scene.model.ask(both)
+    scene.model.done(finish(scene, scene.deliver(b"2")))
+    scene.read(b"1", None, b"3")
+    scene.model.settle({1, 2}, set())
+    scene.model.gaps.offsets.clear()
+    with pytest.raises(Violation, match="finished messages in gaps"):
+        scene.model.settle({1, 2}, set())
