@@ -143,7 +143,7 @@ def is_volatile(record: Published, size: int) -> bool:
     runs = record.runs
     if any(run.partition and not is_transient(run.partition) for run in runs):
         return False
-    most = max([len(run.targets) for run in runs])
+    most = max([len(run.targets) for run in runs], default=0)
     return most == 1 or (most > 1 and weight_of_runs(runs, size) <= SLICED_COMMIT_BYTES)
 
 
