@@ -117,7 +117,8 @@ def all_is_delivered(world: World, random: Random) -> None:
     for _ in range(MOST_PASSES):
         world.pump()
         world.reactor.pass_time(1_100_000)
-        if not world.serving.broker.scheduling.schedule.waiting():
+        broker = world.serving.broker
+        if not broker.scheduling.schedule.waiting() + broker.delaying.new():
             break
     world.pump()
     audit(world, random)

@@ -83,8 +83,7 @@ class Delaying:
     def judge(self, count: int, size: int) -> None:
         """Raise LimitExceeded unless so many messages more, with so many bytes, may wait."""
         most, most_bytes = self._settings.max_scheduled, self._settings.max_scheduled_bytes
-        new = sum(self._new_at(each) for each in self._fold.delayed.values())
-        waiting = self._schedule.waiting() + new + count
+        waiting = self._schedule.waiting() + self.new() + count
         if waiting > most:
             raise LimitExceeded(
                 f"{waiting:,} messages would wait in the schedule, the limit is {most:,}; nothing was sent. Wait until "
@@ -96,6 +95,10 @@ class Delaying:
                 f"the logs of the schedule would take {held:,} bytes, the limit is {most_bytes:,}; nothing was sent. "
                 "Wait until some are due, or raise max_scheduled_bytes"
             )
+
+    def new(self) -> int:
+        """Return how many messages are to wait at exchanges and are not in the schedule yet."""
+        return sum(self._new_at(each) for each in self._fold.delayed.values())
 
     def waiting_at(self, exchange: Exchange) -> int:
         """Return how many messages wait at an exchange, with those that are not in the schedule yet."""
