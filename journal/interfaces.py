@@ -244,6 +244,8 @@ class IHousekeeping(Interface):
         "Returns where a log may begin that retention would have begin at that offset: there, or below."
     )
 
+    is_flushing: bool = Attribute("Whether logs are being flushed, or are to be at once.")
+
     compactor: Any = Attribute("Compacts segments: :class:`journal.engine.compactor.Compactor`.")
 
     def jobs(now: int) -> list[Any]:

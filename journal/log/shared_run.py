@@ -1,7 +1,8 @@
 """Large messages that go to several queues: until they are flushed their bytes are in memory once.
 
 The first log that takes them has them whole in its tail. The others have headers of their own, because the offsets in
-these are theirs, and references to the first one's buffer for the rest, which is the same everywhere.
+these are theirs, and references to the first one's buffer for the rest, which is the same everywhere. Where that buffer
+is much larger than the run, which would keep it all, the run gets one of its own, and all logs refer to that.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class SharedRun:
         """Let other logs have the bytes that the first one has there."""
         buffer.retain()
         self.buffer, self.start = buffer, start
+
+    def keep(self, buffer: IBuffer) -> None:
+        """Have the bytes in memory of the run's own, which it takes over."""
+        buffer.view[: len(self.frames)] = self.frames
+        self.buffer, self.start = buffer, 0
 
     def release(self) -> None:
         """Lend it to no further log. Those that have it keep it."""

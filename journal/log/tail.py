@@ -10,6 +10,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from journal.buffers.size_classes import CHUNK, rounded
@@ -26,6 +27,8 @@ SMALLEST_CHUNK = 512
 """The size of a first chunk. Ten thousand partitions with a message each take 5 MiB of the pool."""
 LARGEST_FIRST = 64 * KIB
 SMALLEST_SECOND = 4 * KIB
+MOST_PINNED = 4
+"""How many times as large as a run a chunk may be of which other tails have the run."""
 
 _NO_ROOM = memoryview(bytearray())
 
@@ -109,12 +112,20 @@ class Tail:
 
     def append_shared(self, run: SharedRun, count: int, time: int, wall_offset: int = 0) -> None:
         """Append a run that other logs take, too: whole if this is the first, else for each frame a header with stamps
-        of its own, and a share of the bytes behind that one's.
+        of its own, and a share of the bytes behind that one's. A first one with a large chunk borrows, too, if there is
+        memory: others would keep all of the chunk.
 
-        Raises as :meth:`append`. A run that is shared has a frame for each message.
+        Raises as :meth:`append`: a run that is shared has a frame for each message.
         """
-        size, buffer = len(run.frames), run.buffer
-        if buffer is None:
+        size, frames = len(run.frames), list(walk(run.frames))
+        if len(frames) != count:
+            raise InvalidFrame(
+                f"a run of {len(frames)} frames cannot be shared as {count} messages; nothing was stored"
+            )
+        if run.buffer is None and self._room > MOST_PINNED * size:
+            with suppress(MemoryExhausted):
+                run.keep(self._allocator.allocate(rounded(size)))
+        if (buffer := run.buffer) is None:
             self.append(run.frames, count, time, wall_offset)
             run.lend(self._chunks[-1].buffer, self._used - size)
             return
@@ -122,7 +133,7 @@ class Tail:
             self._add_chunk(count * HEADER_BYTES)
         begin, own = self.end_position, self._chunks[-1].buffer
         places = []
-        for start, length, *_ in walk(run.frames):
+        for start, length, *_ in frames:
             position, used = begin + start, self._used + HEADER_BYTES
             places.append((self.end_offset, position))
             head = self._view[self._used : used]

@@ -8,7 +8,7 @@ import pytest
 
 from journal.buffers import PooledAllocator
 from journal.constants import KIB, MESSAGE_WEIGHT, MIB
-from journal.errors import MemoryExhausted
+from journal.errors import InvalidFrame, MemoryExhausted
 from journal.formats.frame import HEADER_BYTES, decode_run, encode, walk
 from journal.log.shared_run import SharedRun
 from journal.log.tail import LARGEST_FIRST, SMALLEST_CHUNK, Tail
@@ -122,6 +122,47 @@ def test_without_memory_for_a_header_nothing_changes():
     lender.drop(1)
     into([tail, lender], run_of(10 * KIB), 1)
     assert values(tail) == values(lender)
+
+
+def test_a_borrower_does_not_keep_a_chunk_that_is_much_larger():
+    """Of eight chunks of 16 MiB each one had a message of 5 KB, which an idle queue kept for hours."""
+    allocator = PooledAllocator(256 * MIB)
+    lender, *borrowers = tails_of(allocator, 9)
+    filling = run_of(1000) * 1000
+    lender.append(filling, 1000, 5)
+    for each in borrowers:
+        into([lender, each], run_of(5000), 1)
+        for _ in range(2 + lender._room // len(filling)):
+            lender.append(filling, 1000, 5)
+    last = values(lender)[-1]
+    lender.drop(len(lender))
+    assert [len(values(each)) for each in borrowers] == [1] * 8
+    assert allocator.usage().used < MIB
+    assert len(last) == 1000
+
+
+def test_without_memory_for_a_buffer_of_its_own_it_is_lent_from_the_chunk():
+    allocator = PooledAllocator(MIB)
+    taken = [allocator.allocate(256 * KIB) for _ in range(3)]
+    lender, borrower = tails_of(allocator, 2)
+    lender.add_room(allocator.allocate(128 * KIB))
+    borrower.add_room(allocator.allocate(64 * KIB))
+    taken.append(allocator.allocate(64 * KIB))
+    assert allocator.available() == 0
+    into([lender, borrower], run_of(20 * KIB), 1)
+    assert values(lender) == values(borrower)
+    assert allocator.available() == 0
+
+
+def test_a_run_with_another_number_of_frames_changes_nothing():
+    lender, borrower = tails_of(PooledAllocator(MIB), 2)
+    shared = SharedRun.of(run_of(5000, 6000), 2, 2)
+    lender.append_shared(shared, 2, 5)
+    for count in (1, 3):
+        with pytest.raises(InvalidFrame, match=f"as {count} messages"):
+            borrower.append_shared(shared, count, 5)
+    assert (borrower.end_offset, len(borrower), len(borrower._chunks)) == (10, 0, 0)
+    shared.release()
 
 
 def test_only_large_messages_for_several_logs_are_shared():

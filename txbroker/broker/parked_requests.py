@@ -60,7 +60,9 @@ READING: Final = frozenset(
 """Requests that decide nothing and do not depend on what a commit under way is changing."""
 
 TRIES: Final = 3
-"""A request at the head of the line that has found no memory so often, each time after a flush, is refused."""
+"""A request at the head of the line that has found no memory so often, each time when all logs were flushed, is
+refused.
+"""
 
 SMALL: Final = QUANTUM
 """Requests with up to this many bytes of messages do not wait behind those of other sessions that found no memory."""
@@ -308,7 +310,8 @@ class ParkedRequests:
                     )
                 self._carry_out(waiting.session, waiting.command, waiting.data)
             except MemoryExhausted as error:
-                waiting.tries += 1
+                # One log's end may free nothing: large messages are in memory once for all logs that have them.
+                waiting.tries += 0 if self._engine.housekeeping.is_flushing else 1
                 if waiting.tries < TRIES:
                     self._engine.want_flush()
                     return

@@ -377,3 +377,22 @@ def test_a_large_message_for_many_queues_is_in_memory_once_also_in_a_replay(is_c
         assert min(stores[queue].unflushed_bytes for queue in queues) > len(value)
         assert {tuple(scene.taken(queue)) for queue in queues} == {(value,)}
         scene.restart()
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "all but one transient"])
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_who_waits_for_memory_gets_it_though_all_flushes_but_the_last_free_nothing(count: int, durable: bool):
+    scene = Scene(Room(small_files(pool_bytes=8 * MIB)))
+    engine, fan = scene.room.engine, scene.exchange("fan", ExchangeKind.FANOUT)
+    for number in range(count):
+        scene.queue(f"q{number}", durable=durable or not number)
+        scene.bind("fan", "", f"q{number}")
+    line = scene.room.broker.parked_requests.line
+    while not line:
+        asked = scene.peer.tell(messages.Send, fan, data=framed("", bytes(100 << 10)))
+        engine.sync()
+    for job in engine.jobs(engine.now()):
+        job.run()
+        engine.finish(job)
+    engine.sync()
+    sent(scene.peer.answer(asked))
