@@ -275,7 +275,7 @@ def test_what_finds_no_memory_in_the_end_is_refused_and_rolls_back_what_had_begu
     before = totals([b"before"])
     assert decide(peer, "commit", 2, (one, [b"a" * 200 * KIB]), (two, [b"b" * 200 * KIB])) is None
     for _ in range(3):
-        room.broker.parked_requests.move()
+        room.flush()
     room.engine.sync()
     refused(peer.answers[-1], "MemoryExhausted")
     for each in held:
@@ -294,7 +294,7 @@ def test_what_finds_memory_for_some_of_its_partitions_only_keeps_none():
         serial += 1
         decide(peer, "commit", serial, (first, [b"a" * MIB]), (parts[-1], [b"b" * 4 * MIB]))
         for _ in range(3):
-            room.broker.parked_requests.move()
+            room.flush()
         refused(peer.answers[-1], "MemoryExhausted")
     assert room.engine.allocator.available() == before
     assert decide(peer, "commit", serial + 1, *((each, [b"c" * 100 * KIB]) for each in parts)).placements
