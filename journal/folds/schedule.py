@@ -276,9 +276,9 @@ class ScheduleFold:
         Schedule time does not know jumps of the wall clock. Which run has stamped it is not known: one of those that
         are noted, unless the message was there at the checkpoint with which the last start began.
         """
-        if is_in_checkpoint:
-            return self._checkpoint_at
-        return appended + max(self._ahead_of_wall, default=0)
+        stamped = appended + max(self._ahead_of_wall, default=0)
+        # A repair's checkpoint has the time of what it was made of, which may be earlier.
+        return max(self._checkpoint_at, stamped) if is_in_checkpoint else stamped
 
     def concerned(self) -> Any:
         """Return the prepared transactions that hold messages; see :class:`ICommitFold`."""
