@@ -96,8 +96,8 @@ AMQP_MUTANTS: Final = (
     Mutant(
         "take for the age of what waits how far the wall clock has gone",
         _FOLD,
-        "        return appended + max(self._ahead_of_wall, default=0)\n",
-        "        return appended + min(self._ahead_of_wall, default=0)\n",
+        "        stamped = appended + max(self._ahead_of_wall, default=0)\n",
+        "        stamped = appended + min(self._ahead_of_wall, default=0)\n",
     ),
     Mutant(
         "forget that the time counts in which a message was not scheduled",
