@@ -93,7 +93,10 @@ class Application:
         return Applied(outcome, slices=applying)
 
     def _one(self, record: TransactionCommitted, transaction: Transaction) -> MessageStore | None:
-        """Apply the most common commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
+        """Apply the most common commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less.
+
+        None if it is another one, or if there is no memory for it: then that one makes room.
+        """
         staged = transaction.staged
         entries, placements = staged.entries, record.placements
         if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
@@ -103,7 +106,9 @@ class Application:
             return None
         store = self._catalog.stores[entry.partition]
         try:
-            self._catalog.place(store, staged.held[0], placement.base_offset, entry.count, record.at)
+            store.replay(
+                staged.held[0], placement.base_offset, entry.count, record.at, self._catalog.wall_offset
+            )
         except MemoryExhausted:
             return None
         self._staging.release(staged)
