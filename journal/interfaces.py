@@ -245,6 +245,7 @@ class IHousekeeping(Interface):
     )
 
     is_flushing: bool = Attribute("Whether logs are being flushed, or are to be at once.")
+    flushed: int = Attribute("How many flushes of a log are over.")
 
     compactor: Any = Attribute("Compacts segments: :class:`journal.engine.compactor.Compactor`.")
 

@@ -109,7 +109,8 @@ class Housekeeping:
         """The flushes that are due and not begun yet, the next one last."""
         self._round_began = 0
         """How many flushes of this round have begun, which share one force."""
-        self._under_way = 0
+        self._begun = self.flushed = 0
+        """How many flushes have ever begun, and are over."""
         self._filling = False
         self._counted_at = 0
         self.free_bytes = 0
@@ -183,7 +184,7 @@ class Housekeeping:
 
     def finish(self, job: Job) -> None:
         """Note that a job has run."""
-        self._under_way -= isinstance(job, FlushStore)
+        self.flushed += isinstance(job, FlushStore)
         match job:
             case FlushStore() if job.store.is_transient:
                 self._transient.flushed(job)
@@ -258,7 +259,7 @@ class Housekeeping:
     @property
     def is_flushing(self) -> bool:
         """Whether logs are being flushed, or are to be at once: memory that several of them have is free at the end."""
-        return self._flush_wanted or bool(self._round) or self._under_way > 0
+        return self._flush_wanted or bool(self._round) or self._begun > self.flushed
 
     def testify(self, forced: int, durably: bool = False) -> Job:
         """Return a job that writes the witness: that the journal is forced up to that LSN."""
@@ -288,7 +289,7 @@ class Housekeeping:
             self._flush_wanted = False  # acknowledgements have released what was to be written
             self._engine.on_idle()
         self._round_began += len(found)
-        self._under_way += len(found)
+        self._begun += len(found)
         is_last = not self._round
         jobs: list[Job] = [
             FlushStore(store, flush, alone=is_last and self._round_began == 1) for store, flush in found

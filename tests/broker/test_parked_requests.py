@@ -543,6 +543,22 @@ class TestMemory:
         assert peer.answer(pinged) is not None
         assert len(room.broker.parked_requests.line) == 1
 
+    def test_who_finds_no_memory_is_refused_also_where_some_log_is_flushed_at_any_time(
+        self, room, monkeypatch
+    ):
+        [partition, another] = room.topic(partitions=2)
+        peer, housekeeping = room.peer(), room.engine.housekeeping
+        peer.ask(commands.Send, another, data=frames(b"dirty"))
+        self.starve(room, monkeypatch)
+        sent = peer.tell(commands.Send, partition, data=frames(b"x"))
+        monkeypatch.setattr(type(housekeeping), "is_flushing", True)
+        for tries in range(1, TRIES):
+            room.engine.on_idle()
+            assert [each.tries for each in room.broker.parked_requests.line] == [tries]
+            housekeeping.flushed += 1  # the one that was dirty
+            room.engine.on_idle()
+        refused(peer.answer(sent), "MemoryExhausted")
+
     def test_an_add_refused_for_want_of_memory_leaves_rolling_back_only(self, room, monkeypatch):
         [partition] = room.topic()
         peer = room.peer()

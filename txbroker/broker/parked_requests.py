@@ -102,9 +102,11 @@ class Disconnected:
 
 
 class _Waiting:
-    __slots__ = ("command", "data", "session", "tries", "weight")
+    __slots__ = ("command", "data", "session", "tries", "until", "weight")
 
-    def __init__(self, session: Session, command: Any, data: memoryview, tries: int) -> None:
+    def __init__(self, session: Session, command: Any, data: memoryview, tries: int, until: int) -> None:
+        self.until = until
+        """How many flushes must be over for the next try to count, if logs are flushed all the time."""
         self.session = session
         self.command = command
         self.data = data
@@ -217,7 +219,7 @@ class ParkedRequests:
 
     def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
         """Put a request at the end of the line."""
-        waiting = _Waiting(session, command, data, tries)
+        waiting = _Waiting(session, command, data, tries, self._when_all_flushed())
         self.line.append(waiting)
         session.parked += 1
         self.bytes += waiting.weight
@@ -272,6 +274,19 @@ class ParkedRequests:
         self.park(session, command, data, 1)
         self._engine.want_flush()
 
+    def _tried(self, waiting: _Waiting) -> None:
+        """Count a try that has found no memory if all logs were flushed since the last one that counted. The end of a
+        single flush may free nothing: large messages are in memory once for all logs.
+        """
+        housekeeping = self._engine.housekeeping
+        if not housekeeping.is_flushing or housekeeping.flushed >= waiting.until:
+            waiting.tries += 1
+            waiting.until = self._when_all_flushed()
+
+    def _when_all_flushed(self) -> int:
+        """Return how many flushes are over when all logs are flushed that have something to flush now."""
+        return self._engine.housekeeping.flushed + max(1, len(self._engine.dirty))
+
     def move(self) -> None:
         """Carry out waiting requests, in order, as far as possible: the engine is idle, or memory was freed.
 
@@ -310,8 +325,7 @@ class ParkedRequests:
                     )
                 self._carry_out(waiting.session, waiting.command, waiting.data)
             except MemoryExhausted as error:
-                # One log's end may free nothing: large messages are in memory once for all logs that have them.
-                waiting.tries += 0 if self._engine.housekeeping.is_flushing else 1
+                self._tried(waiting)
                 if waiting.tries < TRIES:
                     self._engine.want_flush()
                     return
