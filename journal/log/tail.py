@@ -37,13 +37,13 @@ _NO_ROOM = memoryview(bytearray())
 class _Chunk:
     """Pooled memory that holds the bytes from position ``start`` on, until the next chunk's start.
 
-    A position less ``shift`` is a place in it. ``lent`` bytes of it are another tail's (``shared_run``).
+    A position less ``shift`` is a place in it. ``borrowed`` bytes of it are another's (``shared_run``).
     """
 
     start: int
     buffer: IBuffer
     shift: int
-    lent: int = 0
+    borrowed: int = 0
 
 
 class Tail:
@@ -55,7 +55,8 @@ class Tail:
     """
 
     __slots__ = (
-        "_allocator", "_chunks", "_ends", "_first", "_lent", "_next", "_positions", "_room", "_times", "_used", "_view",
+        "_allocator", "_borrowed", "_chunks", "_ends", "_first", "_next", "_positions", "_room", "_times", "_used",
+        "_view",
         "base_offset", "base_position", "end_offset", "end_position", "inside", "last_time",
     )  # fmt: skip
 
@@ -68,7 +69,7 @@ class Tail:
         self._view = _NO_ROOM
         self._used = self._room = 0
         self._first = SMALLEST_CHUNK
-        self._lent = 0
+        self._borrowed = 0
         # One entry per append: the offset and position after it, its time. Arrays: 24 bytes an append.
         self._ends = array("Q")
         self._positions = array("Q")
@@ -139,12 +140,12 @@ class Tail:
             head = self._view[self._used : used]
             head[:] = run.frames[start : start + HEADER_BYTES]
             self.end_offset = stamp(head, self.end_offset, time + wall_offset)
-            self._used, lent = used, length - HEADER_BYTES
-            self._chunks.append(_Chunk(position + HEADER_BYTES, buffer, begin - run.start, lent))
+            self._used, borrowed = used, length - HEADER_BYTES
+            self._chunks.append(_Chunk(position + HEADER_BYTES, buffer, begin - run.start, borrowed))
             self._chunks.append(_Chunk(position + length, own, position + length - used))
             buffer.retain()
             own.retain()
-            self._lent += lent
+            self._borrowed += borrowed
         if size > LONG_APPEND:
             self.inside[begin] = places[1:]
         self.end_position = begin + size
@@ -335,22 +336,22 @@ class Tail:
         del self._ends[:appends], self._positions[:appends], self._times[:appends]
         chunks = self._chunks
         done = bisect_right(chunks, self.base_position, key=_chunk_start) - 1 if self._ends else len(chunks)
-        lent = 0
+        borrowed = 0
         for chunk in chunks[:done]:
             chunk.buffer.release()
-            lent += chunk.lent
+            borrowed += chunk.borrowed
         del chunks[:done]
-        self._lent -= lent
+        self._borrowed -= borrowed
         if not self._ends:
             self._view = _NO_ROOM
             self._used = self._room = 0
-            self._first = min(max(self.base_position - before - lent, SMALLEST_CHUNK), LARGEST_FIRST)
+            self._first = min(max(self.base_position - before - borrowed, SMALLEST_CHUNK), LARGEST_FIRST)
 
     def _add_chunk(self, size: int) -> None:
         self.add_room(self._allocate(size))
 
     def _allocate(self, size: int) -> IBuffer:
-        waiting = self.end_position - self.base_position - self._lent
+        waiting = self.end_position - self.base_position - self._borrowed
         wanted = min(max(waiting, SMALLEST_SECOND), CHUNK) if waiting else self._first
         try:
             buffer: IBuffer = self._allocator.allocate(rounded(max(size, wanted)))

@@ -24,9 +24,9 @@ exchange's number. No client declares, names or sees one.
 """
 
 DEFAULT_EXCHANGE: Final = 1
-"""The number of the exchange without a name, which sends each message to the queue that its key names,"""
+"""The number of the exchange without a name, which sends each message to the queue that its key names."""
 DEFAULT_EXCHANGE_NAME: Final = "amq.default"
-"""and what rules and errors call it."""
+"""What rules and errors call the exchange without a name."""
 
 
 def address_of(exchange: int, mandatory: bool) -> int:

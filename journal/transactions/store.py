@@ -278,8 +278,8 @@ class JournalTransactionStore:
 
         One phase has ``totals`` (of what was added before), or ``unsent`` (the contents of this request), or both; the
         second phase has neither. ``xid`` and ``owner`` are for a transaction that begins with this. Raises
-        ``MemoryExhausted`` before anything has changed. No limit holds, unless it ``is_limited``, for a transaction of
-        the broker's own, which moves what was accepted.
+        ``MemoryExhausted`` before anything has changed. One that begins with this may be above the limits unless
+        it ``is_limited``: the broker moves so what was accepted before.
         """
         transaction = self.live.get(number)
         one_phase = totals is not None or unsent is not NOTHING

@@ -83,7 +83,7 @@ def test_a_tail_that_only_borrows_takes_as_much_as_the_headers_need():
     lender, tail = tails_of(allocator, 2)
     for _ in range(30):
         into([lender, tail], run_of(200 * KIB), 1)
-    own = {id(chunk.buffer): len(chunk.buffer.view) for chunk in tail._chunks if not chunk.lent}
+    own = {id(chunk.buffer): len(chunk.buffer.view) for chunk in tail._chunks if not chunk.borrowed}
     assert sum(own.values()) == SMALLEST_CHUNK + 4 * KIB
     tail.append(run_of(10), 1, 5)
     tail.drop(len(tail))
