@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.amqp.amqp_bytes import ARGUMENTS, TABLES, judged, typed
+from tests.support.processor_time import least_time
 from txbroker.amqp.fields import (
     MAX_DEPTH,
     decode_table,
@@ -272,16 +273,6 @@ def test_a_table_that_is_cut_is_a_syntax_error(given_table, data):
         decode_table(given_table.octets[:cut])
 
 
-def took(call):
-    """The least processor time of several calls, in seconds."""
-    times = []
-    for _ in range(5):
-        begin = time.process_time()
-        call()
-        times.append(time.process_time() - begin)
-    return min(times)
-
-
 ENTRIES = {
     "of the same name": lambda n: b"\0V",
     "of different names": lambda n: b"\3" + n.to_bytes(3) + b"V",
@@ -294,9 +285,9 @@ def test_a_table_of_twice_the_entries_takes_twice_the_time(kind):
     half, whole = (
         table(*(ENTRIES[kind](n % (1 << 7)) for n in range(count))) for count in (1 << 15, 1 << 16)
     )
-    assert took(lambda: decode_table(whole)) < 2.5 * took(lambda: decode_table(half)) + 0.01
+    assert least_time(lambda: decode_table(whole)) < 2.5 * least_time(lambda: decode_table(half)) + 0.01
 
 
 def test_claiming_much_reserves_nothing():
     octets = struct.pack(">I", 0xFFFFFFFF) + b"\1aS\xff\xff\xff\xff"
-    assert took(lambda: [outcome_of(octets) for _ in range(100)]) < 1
+    assert least_time(lambda: [outcome_of(octets) for _ in range(100)]) < 1

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.clients.amqp_clients import LONGEST, QUEUES, AmqpClient
-from tests.simulation.clients.schedulers import HOUR, MINUTE, SECOND
+from tests.simulation.clients.schedulers import HOUR, MINUTE
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.model import schedule_answers_model as schedule_answers
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE
-from tests.simulation.schedule_steps import go_on, is_over
+from tests.simulation.schedule_steps import go_on, go_on_for_a_while, is_over
 from tests.simulation.world.audit import audit
 from tests.simulation.world.world import World
 from txbroker.wire import messages
@@ -57,11 +57,8 @@ def _talk(world: World, random: Random) -> None:
             for _ in range(random.choice((1, 2, 4))):
                 if client.ready:
                     client.play(random)
-        go_on(world, random)
-        if is_over(world):
+        if not go_on_for_a_while(world, random):
             return
-        if random.random() < 0.5:
-            world.reactor.pass_time(random.choice((1_000, 60_000, 500_000, SECOND, 3 * SECOND)))
 
 
 def _ripen(world: World, random: Random) -> None:

@@ -28,11 +28,18 @@ def _schedule(world: World, random: Random) -> None:
                 for _ in range(random.choice((1, 2, 4))):
                     if client.ready:
                         client.play(random)
-        go_on(world, random)
-        if is_over(world):
+        if not go_on_for_a_while(world, random):
             return
-        if random.random() < 0.5:
-            world.reactor.pass_time(random.choice((1_000, 60_000, 500_000, SECOND, 3 * SECOND)))
+
+
+def go_on_for_a_while(world: World, random: Random) -> bool:
+    """Let most arrive, and some time pass; return whether the broker still runs."""
+    go_on(world, random)
+    if is_over(world):
+        return False
+    if random.random() < 0.5:
+        world.reactor.pass_time(random.choice((1_000, 60_000, 500_000, SECOND, 3 * SECOND)))
+    return True
 
 
 def go_on(world: World, random: Random) -> None:
