@@ -16,7 +16,7 @@ from journal.records.record import Published, Run
 from journal.records.run_checks import check_runs
 from journal.testing import MemoryFilesystem
 from journal.walks.checkpoint_walk import checkpoints
-from tests.broker.queues.delays import Delays
+from tests.broker.queues.delayed.delays import Delays
 from tests.broker.queues.scene import SECOND, pass_time
 from txbroker.queues.publishing import Publishing
 

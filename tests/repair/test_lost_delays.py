@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from journal.check import JournalEntry, Level, verify, walk_journal
 from journal.testing import MemoryFilesystem
-from tests.broker.queues.delays import Delays, delayed
+from tests.broker.queues.delayed.delays import Delays, delayed
 from tests.broker.queues.scene import SECOND, pass_time
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import damage

@@ -21,7 +21,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal
 from journal.xid import Xid
-from tests.broker.queues.delays import Delays, delayed
+from tests.broker.queues.delayed.delays import Delays, delayed
 from tests.broker.queues.scene import SECOND, pass_time
 from tests.spark.audit.audited import violations
 from tests.spark.damages.forger import altered, flip, forge, held, holding, rerecord, write
