@@ -112,7 +112,7 @@ def test_data_and_backups_are_not_in_each_other(data, tmp_path):
         ("restore", backups, backups / "restored"),
         ("restore", backups, tmp_path / "link" / "objects" / "x"),
     ):
-        assert "Name a directory elsewhere" in called(*arguments, code=Exit.REFUSED)
+        assert "Name a directory elsewhere" in called(*arguments, code=Exit.USAGE)
     (tmp_path / "link").unlink()
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -139,7 +139,25 @@ def test_nothing_new_is_made_inside_of_another_data_directory(data, tmp_path):
         ("backup", "create", data, other / "backups", "--stopped"),
         ("init", "--data", other / "data", "--password-file", password),
     ):
-        assert f"in the data directory {other}" in " ".join(called(*arguments, code=Exit.REFUSED).split())
+        assert f"in the data directory {other}" in " ".join(called(*arguments, code=Exit.USAGE).split())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_made_where_a_folder_is_missing(data, tmp_path):
+    """The disk that it should be on may not be mounted."""
+    backups = tmp_path / "backups"
+    called("backup", "create", data, backups, "--stopped")
+    (tmp_path / "file").touch()
+    password = a_password(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for folder, what in (("no", "missing"), ("file", "no directory")):
+        for arguments in (
+            ("restore", backups, tmp_path / folder / "restored"),
+            ("backup", "create", data, tmp_path / folder / "backups", "--stopped"),
+            ("init", "--data", tmp_path / folder / "data", "--password-file", password),
+        ):
+            said = " ".join(called(*arguments, code=Exit.USAGE).split())
+            assert f"cannot be made: {tmp_path / folder} is {what}. Nothing was done" in said
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from journal.check import Finding
-from journal.errors import DirectoryLocked, InvalidSetting
+from journal.errors import DirectoryLocked
 from journal.formats import filenames
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.exits import Exit, Failure
@@ -38,14 +38,22 @@ def is_started(directory: str | Path) -> bool:
     )
 
 
-def check_outside(directory: str) -> None:
-    """Raise :class:`InvalidSetting` if the directory is in a data directory, or would be."""
+def check_place(directory: str) -> None:
+    """Raise ``Failure`` if the directory is in a data directory, or would be, or there is no folder for it."""
     for outer in Path(directory).resolve().parents:
         if is_started(outer):
-            raise InvalidSetting(
+            raise Failure(
                 f"{directory} is in the data directory {outer}: it would be moved and removed with it, and no backup "
-                "of that has it. Nothing was done. Name a directory elsewhere"
+                "of that has it. Nothing was done. Name a directory elsewhere",
+                Exit.USAGE,
             )
+    folder = Path(directory).absolute().parent
+    if not folder.is_dir():
+        raise Failure(
+            f"{directory} cannot be made: {folder} is {'no directory' if folder.exists() else 'missing'}. Nothing was "
+            "done. See whether the disk that it should be on is mounted; make the folder, or name another one",
+            Exit.USAGE,
+        )
 
 
 _IN_THE_WAY = (

@@ -38,7 +38,7 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.directory.broker_hold import BrokerHold
-from txbroker.cli.directory.data_directory import DIRECTORY, check_outside, data_directory
+from txbroker.cli.directory.data_directory import DIRECTORY, check_place, data_directory
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
@@ -80,7 +80,7 @@ def create(
     check_apart(backups, directory)
     check_apart(directory, backups)
     if not layout.has_backups(target):
-        check_outside(backups)
+        check_place(backups)
     check_private(backups)
     if stopped:
         emit_made(
@@ -105,11 +105,12 @@ def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, ver
 
 
 def check_apart(outer: str, inner: str) -> None:
-    """Raise :class:`InvalidSetting` if the second directory is in the first one, or would be."""
+    """Raise ``Failure`` if the second directory is in the first one, or would be."""
     if Path(outer).resolve() in Path(inner).resolve().parents:
-        raise InvalidSetting(
+        raise Failure(
             f"{inner} is in {outer}: data and backups would go with each other, and each is in the way of the other. "
-            "Nothing was done. Name a directory elsewhere, best on another disk"
+            "Nothing was done. Name a directory elsewhere, best on another disk",
+            Exit.USAGE,
         )
 
 

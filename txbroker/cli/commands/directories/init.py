@@ -15,7 +15,7 @@ import click
 
 from journal.records.access_entries import User
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.directory.data_directory import check_outside, is_started
+from txbroker.cli.directory.data_directory import check_place, is_started
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit
@@ -192,7 +192,7 @@ def _make_data(config: Config, user: User, identity: _Identity | None, if_not_ex
 
     data = config.service.data
     if not is_started(data):
-        check_outside(data)
+        check_place(data)
     try:
         opener = _make_directory(data, identity)
         with _acting_as(opener):

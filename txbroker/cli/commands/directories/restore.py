@@ -15,7 +15,7 @@ from journal.errors import JournalPoisoned
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.commands.directories.backup import BACKUPS, RATE, check_apart, opened, progress_bar
-from txbroker.cli.directory.data_directory import check_outside
+from txbroker.cli.directory.data_directory import check_place
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import count_text, emit, facts, size_text, time_text
@@ -38,7 +38,7 @@ def restore(
     """
     source = opened(backups)
     check_apart(backups, directory)
-    check_outside(directory)
+    check_place(directory)
     lock = source.read_lock(layout.LOCK)
     try:
         with progress_bar() as progress:
