@@ -8,6 +8,7 @@ from tests.simulation.mutants import Mutant
 
 _CONSUMING: Final = "txbroker/channels/consuming.py"
 _DELAYING: Final = "txbroker/broker/queues/delaying.py"
+_DEAD_LETTERS: Final = "txbroker/groups/dead_letters.py"
 _FOLD: Final = "journal/folds/schedule.py"
 _PUBLISHING: Final = "txbroker/channels/publishing.py"
 _SETTLING: Final = "txbroker/channels/settling.py"
@@ -79,6 +80,31 @@ AMQP_MUTANTS: Final = (
         _CONSUMING,
         "                room = min(room, consumer.limit - consumer.count)\n",
         "                room = min(room, consumer.limit + 1 - consumer.count)\n",
+    ),
+    Mutant(
+        "deliver more than the prefetch of the channel",
+        _CONSUMING,
+        "                room = min(room, self._limit - self._count)\n",
+        "                room = min(room, self._limit + 1 - self._count)\n",
+    ),
+    # -- dead letters
+    Mutant(
+        "place a dead letter, and leave it where it died",
+        _DEAD_LETTERS,
+        "        unsent = Unsent(runs, positions)\n",
+        "        unsent = Unsent(runs, [])\n",
+    ),
+    Mutant(
+        "finish what is dead, and place it nowhere",
+        _DEAD_LETTERS,
+        "        unsent = Unsent(runs, positions)\n",
+        "        unsent = Unsent([], positions)\n",
+    ),
+    Mutant(
+        "forget at a start what is dead and was not moved",
+        _DEAD_LETTERS,
+        "        self._next.update(dict.fromkeys(self._found()))\n",
+        "",
     ),
     # -- what waits at an exchange
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.clients.amqp_clients import LONGEST, QUEUES, AmqpClient
+from tests.simulation.clients.amqp_clients import ARGUMENTS, LONGEST, AmqpClient
 from tests.simulation.clients.schedulers import HOUR, MINUTE
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.model import schedule_answers_model as schedule_answers
@@ -39,7 +39,11 @@ def declare_all(world: World) -> None:
     asker.lost(0)
     world.everybody.remove(asker)
     world.pump()
-    require(sorted(world.queues.partitions) == sorted(QUEUES), f"queues {QUEUES}", world.queues.partitions)
+    require(
+        sorted(world.queues.partitions) == sorted(ARGUMENTS),
+        f"queues {sorted(ARGUMENTS)}",
+        world.queues.partitions,
+    )
 
 
 def _told(world: World, answer: messages.Queues) -> None:

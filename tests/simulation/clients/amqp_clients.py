@@ -1,8 +1,8 @@
 """The clients that speak AMQP 0-9-1 to the broker's real listener: they publish, consume, acknowledge and return.
 
-Each has one connection with one channel, which has confirms or transactions, and consumers of both queues. What they
+Each has one connection with one channel, which has confirms or transactions, and consumers of all queues. What they
 may expect is what docs/amqp.md promises them: what is confirmed or committed is there, what is acknowledged never comes
-again once that is on the disk, and what comes a second time says so.
+again once that is on the disk, what comes a second time says so, and what is rejected is a dead letter once.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 QUEUES: Final = ("a", "b")
+DEAD: Final = "dead"
+"""The queue to which goes what is rejected in the first of them."""
+ARGUMENTS: Final = {
+    "a": {"x-dead-letter-exchange": "direct", "x-dead-letter-routing-key": DEAD},
+    "b": {},
+    DEAD: {},
+}
 ROUTES: Final = {"a": ("a",), "b": ("b",), "ab": ("a", "b")}
 """The queues that the bindings of both exchanges lead to, by routing key."""
 DIRECT, LATER = "direct", "later"
@@ -76,7 +83,8 @@ class AmqpClient:
         """Whether its channel is open, and has been told what is to be."""
         self._is_open = False
         self.transacts = False
-        self.prefetch = 0
+        self.prefetch, self.is_shared = 0, False
+        """How many deliveries may be out, of each consumer or of the whole channel."""
         self.held: dict[int, Held] = {}
         self._connections = number
         self._hearing = Hearing()
@@ -106,6 +114,7 @@ class AmqpClient:
         """Connect. The others of its connections have confirms, or transactions, by turns."""
         self._connections += 1
         self.transacts, self.prefetch = self._connections % 2 == 0, (0, 1, 3, 10)[self._connections // 2 % 4]
+        self.is_shared = self._connections // 8 % 2 == 1
         self.connection = self.world.connect_amqp()
         self.ready = self._is_open = False
         self._hearing, self._stream = Hearing(), f"{self.name} from {self.model.now} on"
@@ -138,9 +147,12 @@ class AmqpClient:
         return bool(data)
 
     def goes_on(self, connection: Connection) -> bool:
-        """Return whether this is its connection still, and the broker has ended neither that nor the channel."""
+        """Return whether this is its connection still, and the broker has ended neither that nor the channel. A commit
+        that is refused ends the channel, which may be said only behind the answer to a ``basic.get``.
+        """
         is_ended = connection.is_closing or any(each in connection.to_client for each in _CLOSES)
-        return self.connection is connection and not is_ended
+        may_be_ended = self._getting and self._ending
+        return self.connection is connection and not is_ended and not may_be_ended
 
     def _hear(self, heard: Heard) -> None:
         self.model.tick()
@@ -168,18 +180,18 @@ class AmqpClient:
         """Declare all that there is, and consume it; that it was declared before changes nothing."""
         self._is_open = True
         self._say(c.ChannelOpen(), m.TxSelect() if self.transacts else m.ConfirmSelect(False))
-        self._say(*(declare(each) for each in QUEUES))
+        self._say(*(declare(name, arguments) for name, arguments in ARGUMENTS.items()))
         self._say(
             declare_exchange(DIRECT),
             declare_exchange(LATER, "x-delayed-message", {"x-delayed-type": "direct"}),
         )
         for key, queues in ROUTES.items():
             self._say(*(m.QueueBind(0, one, of, key, False, {}) for one in queues for of in (DIRECT, LATER)))
-        self._say(m.BasicQos(0, self.prefetch, False))
-        self._say(*(consume(each, each) for each in QUEUES))
+        self._say(m.QueueBind(0, DEAD, DIRECT, DEAD, False, {}), m.BasicQos(0, self.prefetch, self.is_shared))
+        self._say(*(consume(each, each) for each in ARGUMENTS))
 
     def _consumes(self, heard: Heard) -> None:
-        self.ready = self.ready or heard.method.consumer_tag == QUEUES[-1]
+        self.ready = self.ready or heard.method.consumer_tag == DEAD
 
     def _closed(self, heard: Heard) -> None:
         """The broker has ended the channel or the connection: that is its right only if something is short, or if it
@@ -242,7 +254,8 @@ class AmqpClient:
     def _delivered(self, heard: Heard) -> None:
         told = heard.method
         self._take(told.consumer_tag, told.consumer_tag, heard)
-        count = sum(each.consumer == told.consumer_tag for each in self.held.values())
+        tags = [each.consumer for each in self.held.values() if each.consumer]
+        count = len(tags) if self.is_shared else tags.count(told.consumer_tag)
         require(not self.prefetch or count <= self.prefetch, f"{self.prefetch} deliveries at most", count)
 
     def _got(self, heard: Heard) -> None:
@@ -259,6 +272,9 @@ class AmqpClient:
         own = [each.copy for each in self.held.values()]
         assert self.connection is not None
         queues.delivered(copy, Holder(self, self.connection), told.redelivered, said, own)
+        deaths = [(each["queue"], each["reason"], each["count"]) for each in heard.headers.get("x-death", ())]
+        died = [(QUEUES[0], "rejected", 1)] if queue == DEAD else []
+        require(deaths == died, f"{copy.intent.name} tells of {died}", deaths)
         require(told.delivery_tag not in self.held, "a tag of its own", told)
         if self._recovering:
             copy.holder = None
@@ -272,7 +288,7 @@ class AmqpClient:
 
     def get(self, random: Random) -> None:
         """Get a message of a queue, if there is one."""
-        queue = random.choice(QUEUES)
+        queue = random.choice(list(ARGUMENTS))
         self._getting.append(queue)
         self._say(m.BasicGet(0, queue, False))
 
@@ -294,11 +310,14 @@ class AmqpClient:
             self.commit()
 
     def reject(self, random: Random) -> None:
-        """Have one dropped; in a transaction that is not part of it, so it is not done there."""
+        """Have one dropped, or become a dead letter; in a transaction that is not part of it, and is not done there."""
         if self.held and not self.transacts:
             tag = random.choice(list(self.held))
+            copy = self.held[tag].copy
             self._say(m.BasicReject(tag, False))
             self._finish([tag])
+            if copy.queue == QUEUES[0]:
+                self.world.queues.dies(copy, DEAD, (DIRECT, DEAD))
 
     def give_back(self, random: Random) -> None:
         """Have one, several or all delivered again."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from tests.simulation.model.intent_model import DONE, VOID, Intent
+from tests.simulation.model.intent_model import DONE, OPEN, VOID, Intent
 from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
 
@@ -33,11 +33,14 @@ class Copy:
 
     intent: Intent
     queue: str
+    body: bytes
     said: tuple[str, str, int | None]
     """The exchange, the routing key, and the header ``x-delay`` that readers are to find."""
     holder: Holder | None = None
     was_delivered: bool = False
     finishers: list[Intent] = field(default_factory=list)
+    death: tuple[Intent, Intent] | None = None
+    """Of what was rejected: that it is, and that it is a dead letter, in this order. Both finish it."""
     drained: bool = False
 
     @property
@@ -49,6 +52,11 @@ class Copy:
     def may_be_finished(self) -> bool:
         """Whether somebody has asked for that."""
         return any(each.asked and each.state != VOID for each in self.finishers)
+
+    @property
+    def may_be_counted(self) -> bool:
+        """Whether its queue may still count it: it is not finished, or it is dead, and perhaps no dead letter yet."""
+        return not self.is_finished or (self.death is not None and self.death[1].state == OPEN)
 
 
 class Waiting(Later):

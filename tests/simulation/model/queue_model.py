@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.simulation.model.copy_model import Copy, Holder, Waiting
-from tests.simulation.model.intent_model import OPEN, Intent
+from tests.simulation.model.intent_model import DONE, OPEN, VOID, Intent
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import Model
 from tests.simulation.model.schedule_model import ScheduleModel
@@ -68,7 +68,7 @@ class QueueModel:
             partition = self.partitions[queue]
             self.model.put_into(intent, partition, [places[partition]])
             told = None if delay is None else -delay // 1000
-            self._copies[places[partition]] = Copy(intent, queue, (*said, told))
+            self._copies[places[partition]] = Copy(intent, queue, body, (*said, told))
 
     def delivered(
         self, copy: Copy, holder: Holder, again: bool, said: tuple[str, str, int | None], own: Iterable[Copy]
@@ -88,6 +88,19 @@ class QueueModel:
         self.model.done(copy.intent)
         copy.holder, copy.was_delivered, copy.drained = holder, True, True
 
+    def dies(self, copy: Copy, into: str, said: tuple[str, str]) -> None:
+        """It was just rejected: once that is done, it is never delivered again, and some time later it is in another
+        queue, by that exchange and key.
+        """
+        partition = self.partitions[into]
+        value = self.value(partition, copy.body)
+        letter = Intent(f"{copy.intent.name} as a dead letter", stream=f"letter {value!r}", vague=True)
+        self.model.put_into(letter, partition, [value])
+        self._copies[value] = Copy(letter, into, copy.body, (*said, copy.said[2]))
+        copy.death = copy.finishers[-1], letter
+        copy.finishers.append(letter)
+        self.model.ask(letter)
+
     # -- what must be so ---------------------------------------------------------------------------------
 
     def settle(self, found: Iterable[Any]) -> None:
@@ -99,9 +112,8 @@ class QueueModel:
         for name, each in told.items():
             require(each.partition == self.partitions[name], f"{name}: {self.partitions[name]}", each)
             there = [copy for value, copy in self._copies.items() if self._is_in(name, value, copy)]
-            sure = sum(copy.is_finished for copy in there)
-            perhaps = sum(copy.may_be_finished and not copy.is_finished for copy in there)
-            least, most = len(there) - sure - perhaps, len(there) - sure
+            least = sum(not copy.may_be_finished for copy in there)
+            most = sum(copy.may_be_counted for copy in there)
             require(least <= each.messages <= most, f"{least} to {most} messages in {name}", each.messages)
 
     def _is_in(self, queue: str, value: bytes, copy: Copy) -> bool:
@@ -118,6 +130,14 @@ class QueueModel:
             if value in self.model.seen.places and not copy.drained:
                 name = copy.intent.name
                 require(copy.may_be_finished, f"{name} is in {copy.queue} until it is finished", "gone")
+                self._is_dead_letter(copy)
                 asked = [each for each in copy.finishers if each.asked and each.state == OPEN]
                 if len(asked) == 1 and not copy.is_finished:
                     self.model.done(asked[0])
+
+    @staticmethod
+    def _is_dead_letter(copy: Copy) -> None:
+        """What was rejected and did not come again is a dead letter, unless something else has finished it."""
+        others = [each for each in copy.finishers if each.state != VOID and each not in (copy.death or ())]
+        if copy.death is not None and not others:
+            require(copy.death[1].state == DONE, f"{copy.death[1].name} is there", "it is nowhere")

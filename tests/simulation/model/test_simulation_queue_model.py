@@ -216,3 +216,71 @@ def test_what_lies_together_may_have_a_gap_in_its_middle(scene: Scene) -> None:
     scene.model.gaps.offsets.clear()
     with pytest.raises(Violation, match="finished messages in gaps"):
         scene.model.settle({1, 2}, set())
+
+
+def reject(scene: Scene, copy: Copy) -> tuple[Intent, Intent]:
+    """A message of queue a is rejected, and goes to queue b."""
+    rejected = finish(scene, copy)
+    scene.queues.dies(copy, "b", ("dead", "b"))
+    return rejected, copy.finishers[-1]
+
+
+def dead_letter(scene: Scene, body: bytes, again: bool = False) -> None:
+    copy = scene.queues.copy("b", body)
+    said = ("dead", "b", None)
+    scene.queues.delivered(copy, Holder(scene.takers[0], scene), again, said, [])
+
+
+def test_what_was_rejected_is_a_dead_letter_and_never_comes_again(scene: Scene) -> None:
+    scene.publish(b"1")
+    _, letter = reject(scene, scene.deliver(b"1"))
+    dead_letter(scene, b"1")
+    assert letter.state == "done"
+    scene.takers[0].alive = False
+    with pytest.raises(Violation, match="finished"):
+        scene.deliver(b"1", 1, again=True)
+    with pytest.raises(Violation, match="told to come again"):
+        dead_letter(scene, b"1")
+
+
+def test_what_comes_again_was_not_rejected_and_may_be_later(scene: Scene) -> None:
+    scene.publish(b"1")
+    before = reject(scene, scene.deliver(b"1"))
+    scene.takers[0].alive = False
+    copy = scene.deliver(b"1", 1, again=True)
+    assert [each.state for each in before] == [VOID, VOID]
+    with pytest.raises(Violation, match="did not happen"):
+        dead_letter(scene, b"1")
+    reject(scene, copy)
+    dead_letter(scene, b"1")
+
+
+def test_a_dead_letter_that_is_nowhere_is_lost(scene: Scene) -> None:
+    scene.model.done(scene.publish(b"1"), {1: 0})
+    copy = scene.deliver(b"1")
+    reject(scene, copy)
+    scene.queues.drain()
+    with pytest.raises(Violation, match="as a dead letter is there"):
+        scene.queues.all_were_delivered()
+    dead_letter(scene, b"1")
+    scene.queues.all_were_delivered()
+
+
+def test_what_may_have_been_acknowledged_need_be_no_dead_letter(scene: Scene) -> None:
+    scene.model.done(scene.publish(b"1"), {1: 0})
+    copy = scene.deliver(b"1")
+    reject(scene, copy)
+    finish(scene, copy)
+    scene.queues.drain()
+    scene.queues.all_were_delivered()
+
+
+def test_a_queue_may_count_what_is_dead_until_it_is_a_dead_letter(scene: Scene) -> None:
+    scene.model.done(scene.publish(b"1"), {1: 0})
+    rejected, _ = reject(scene, scene.deliver(b"1"))
+    scene.model.done(rejected)
+    scene.told(1)
+    scene.told(0)
+    dead_letter(scene, b"1")
+    with pytest.raises(Violation, match="0 to 0 messages"):
+        scene.told(1)
