@@ -49,7 +49,7 @@ def declare_all(world: World) -> None:
 def _told(world: World, answer: messages.Queues) -> None:
     for each in answer.queues:
         world.model.fresh("partition", each.partition)
-        world.queues.partitions[each.name] = each.partition
+        world.queues.partitions[world.host.outside(each.name)] = each.partition
 
 
 def _talk(world: World, random: Random) -> None:

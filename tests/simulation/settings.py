@@ -41,6 +41,7 @@ from journal.formats.envelope import DAY, LOGS, PLACES_TOPIC, SCHEDULE_TOPIC
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.transactions.limits import TransactionLimits
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings, OrphanAction
+from txbroker.channels.virtual_hosts import ROOT_NAME
 from txbroker.server.settings.config import Config, ServiceSettings
 
 NEVER = 1 << 50
@@ -112,6 +113,8 @@ class Settings:
     schedulers: int = 0
     """How many clients schedule messages."""
     amqp_clients: int = 0
+    amqp_host: str = ROOT_NAME
+    """The virtual host that they choose."""
     """How many clients speak AMQP."""
     principals: tuple[str, ...] = ()
     """The user that each client is, where clients have rights."""
@@ -238,12 +241,14 @@ def with_amqp(settings: Settings, random: Random, steps: dict[str, int]) -> Sett
     tiny: dict[tuple[ModuleType, str], Any] = {
         (module, name): pick(values) for module, name, values in _TINY_DELAYS if random.random() < 0.4
     }
+    service = structs.replace(settings.config.service, virtual_hosts=("shop",))
     return replace(
         settings,
-        config=settings.config._replace(broker=broker),
+        config=settings.config._replace(broker=broker, service=service),
         clients=pick((1, 1, 2)),
         weights=weights,
         amqp_clients=pick((1, 2, 2, 3)),
+        amqp_host=pick((ROOT_NAME, ROOT_NAME, "shop")),
         tiny=settings.tiny | tiny,
     )
 

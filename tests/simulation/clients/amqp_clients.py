@@ -174,7 +174,7 @@ class AmqpClient:
         self._say(c.ConnectionStartOk({"product": self.name}, "PLAIN", b"\0guest\0guest", "en_US"), on=0)
 
     def _open(self, heard: Heard) -> None:
-        self._say(c.ConnectionTuneOk(2047, 131_072, 0), c.ConnectionOpen("/"), on=0)
+        self._say(c.ConnectionTuneOk(2047, 131_072, 0), c.ConnectionOpen(self.world.host.name), on=0)
 
     def _begin(self, heard: Heard) -> None:
         """Declare all that there is, and consume it; that it was declared before changes nothing."""

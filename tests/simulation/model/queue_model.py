@@ -7,7 +7,7 @@ That it lies there once and wholly is judged by :class:`Model`, and when it may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.model.copy_model import Copy, Holder, Waiting
@@ -103,11 +103,10 @@ class QueueModel:
 
     # -- what must be so ---------------------------------------------------------------------------------
 
-    def settle(self, found: Iterable[Any]) -> None:
-        """Nothing is under way, all logs were read, and the broker has told of its queues: what is not finished is in
-        them.
+    def settle(self, told: Mapping[str, Any]) -> None:
+        """Nothing is under way, all logs were read, and the broker has told of its queues, by their names: what is not
+        finished is in them.
         """
-        told = {each.name: each for each in found}
         require(told.keys() == self.partitions.keys(), f"queues {sorted(self.partitions)}", sorted(told))
         for name, each in told.items():
             require(each.partition == self.partitions[name], f"{name}: {self.partitions[name]}", each)

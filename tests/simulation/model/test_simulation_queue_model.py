@@ -54,8 +54,10 @@ class Scene:
     def told(self, messages: int) -> None:
         counts = {"a": messages, "b": 0}
         self.queues.settle(
-            SimpleNamespace(name=name, partition=number, messages=counts[name])
-            for name, number in self.queues.partitions.items()
+            {
+                name: SimpleNamespace(partition=number, messages=counts[name])
+                for name, number in self.queues.partitions.items()
+            }
         )
 
 

@@ -77,7 +77,8 @@ def audit(world: World, random: Random) -> None:
         world.access.found(access_of(users, auditor.wait(messages.ListRules)[0]))
     model.settle(alive | set(queues), prepared)
     if world.amqp_clients:
-        world.queues.settle(auditor.wait(messages.ListQueues)[0].queues)
+        found = auditor.wait(messages.ListQueues)[0].queues
+        world.queues.settle({world.host.outside(each.name): each for each in found})
     world.members.settle()
     if world.settings.config.journal.outcome_archive:
         world.archive.settle()

@@ -44,6 +44,7 @@ from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import rot
 from tests.simulation.world.machine import Plan, Reactor, Site, SteppedWorker
 from tests.simulation.world.wire import Connection
+from txbroker.channels.virtual_hosts import VirtualHost
 from txbroker.login.facts import ConnectionFacts
 from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.running_broker import RunningBroker
@@ -76,6 +77,7 @@ class World:
         self._passed = -self.clock.monotonic()
         self.schedule = ScheduleModel(self.model, self.topics, lambda: (self.passed(), self.clock.wall()))
         self.queues = QueueModel(self.model, self.schedule)
+        self.host = VirtualHost(settings.amqp_host)
         self.random_bytes = Random("the broker's own").randbytes
         self.connections: list[Connection] = []
         self._intents = 0
