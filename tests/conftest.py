@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.support.runs.quick_collection",
     "tests.support.runs.sampling",
     "tests.support.runs.slowest_files",
+    "tests.support.runs.spark_first",
 ]
 
 # What several test files assert through: without this a failure there says no values.

@@ -101,6 +101,18 @@ def test_a_sample_of_the_parameters_is_not_slow(tmp_path):
     ]
 
 
+@pytest.mark.slow
+def test_the_tests_of_spark_come_first_and_all_others_as_they_would(tmp_path):
+    for name in ("a/test_a", "spark/test_b", "spark/audit/test_c", "sparkle/test_d"):
+        file = tmp_path / "tests" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("def test(): pass\n")
+    said = run(tmp_path, "spark_first", "--collect-only", "-q")
+    assert [line.partition("::")[0] for line in said.splitlines() if "::" in line] == [
+        f"tests/{name}.py" for name in ("spark/audit/test_c", "spark/test_b", "a/test_a", "sparkle/test_d")
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "wanted", "places"), [(9, 1, [0]), (9, 3, [0, 3, 6]), (10, 4, [0, 2, 5, 7]), (2, 9, [0, 1])]
 )
