@@ -6,6 +6,7 @@ of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest
 want more or fewer than others say so through :func:`tests.support.thoroughness.examples`.
 """
 
+import gc
 import os
 import resource
 import signal
@@ -38,6 +39,15 @@ def loggers_left_as_found():
     """No test silences the ones after it, whatever their order."""
     with left_as_found():
         yield
+
+
+@pytest.fixture
+def coroutines_gone():
+    """Coroutines that were interrupted before their first step go while this test lets them. One that a traceback holds
+    would go some time later, in a test that knows nothing of it and fails.
+    """
+    yield
+    gc.collect()
 
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and every program that they start.

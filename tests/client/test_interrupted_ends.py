@@ -10,14 +10,11 @@ import pytest
 import txbroker
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
+from tests.support.interrupted import INTERRUPTED
 from txbroker import errors
 from txbroker.client.transactions.decision import Stage
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 STEPS = pytest.mark.parametrize(
     "step", [pytest.param(1, marks=pytest.mark.deep), 29], ids=["every line", "some lines"]

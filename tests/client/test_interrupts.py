@@ -16,16 +16,12 @@ import pytest
 import txbroker
 from journal.transaction_states import State
 from tests.support.broker_process import BrokerProcess
+from tests.support.interrupted import INTERRUPTED
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.transactions.decision import Stage
 
-pytestmark = [
-    pytest.mark.slow,
-    # An exception may come between the making of a coroutine and its first step.
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 CLIENT = str(Path(txbroker.__file__).parent / "client") + os.sep
 POINTS = ("line", "call")  # CPython looks for signals where functions begin, too

@@ -17,16 +17,13 @@ import txbroker
 from tests.client.queues.faces import given
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
+from tests.support.interrupted import INTERRUPTED
 from tests.support.repository import PACKAGES, ROOT
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 
 @pytest.fixture

@@ -17,16 +17,12 @@ from tests.client import test_interrupts as client
 from tests.databases.deaths.interrupts import AtLine
 from tests.databases.orders import make_tables
 from tests.databases.topic_content import values
+from tests.support.interrupted import INTERRUPTED
 from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.databases import open_blocks, resolver_thread
 
-pytestmark = [
-    pytest.mark.slow,
-    # An exception may come between the making of a coroutine and its first step.
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 MOST = 8000
 

@@ -9,16 +9,12 @@ import txbroker
 from tests.databases.deaths.test_interrupts import Shop, at_every_line
 from tests.databases.orders import make_tables, opener
 from tests.databases.outbox.scene import all_of, rows_of
+from tests.support.interrupted import INTERRUPTED
 from tests.support.waiting import eventually
 from txbroker import State
 from txbroker.databases import open_blocks
 
-pytestmark = [
-    pytest.mark.slow,
-    # An exception may come between the making of a coroutine and its first step.
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 
 class OutboxShop(Shop):

@@ -21,7 +21,7 @@ import pytest
 from tests.support.repository import ROOT
 from tests.support.runs.slowest_files import KEPT
 
-NO_FAST = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|deep|foreign)$", re.MULTILINE)
+NO_FAST = re.compile(r"^pytestmark = (?:pytest\.mark\.(?:slow|deep|foreign)|INTERRUPTED)$", re.MULTILINE)
 ELSEWHERE = ROOT / "tests/amqp/foreign/test_clients.py"
 """It imports what is not installed here. Its conftest says so, but is not asked about a file that is named."""
 

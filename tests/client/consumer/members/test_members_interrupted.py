@@ -9,15 +9,12 @@ import txbroker
 from tests.client.consumer.members.scene import send, shares
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
+from tests.support.interrupted import INTERRUPTED
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.blocking import driver
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = INTERRUPTED
 
 STEPS = pytest.mark.parametrize(
     "step", [pytest.param(5, marks=pytest.mark.deep), 97], ids=["every fifth line", "some lines"]
