@@ -148,11 +148,10 @@ class AmqpClient:
 
     def goes_on(self, connection: Connection) -> bool:
         """Return whether this is its connection still, and the broker has ended neither that nor the channel. A commit
-        that is refused ends the channel, which may be said only behind the answer to a ``basic.get``.
+        that is refused ends the channel, which is said behind the answers to what was asked before.
         """
         is_ended = connection.is_closing or any(each in connection.to_client for each in _CLOSES)
-        may_be_ended = self._getting and self._ending
-        return self.connection is connection and not is_ended and not may_be_ended
+        return self.connection is connection and not is_ended and not self._ending
 
     def _hear(self, heard: Heard) -> None:
         self.model.tick()
