@@ -160,14 +160,19 @@ def settle(
 def _settle_calls(
     expectation: Expectation, window: Window, checksums: Sequence[array[int]], first_generation: int
 ) -> None:
-    """Leave out calls of handlers for messages that came after the cut: others are in their places."""
+    """Leave out calls of handlers that came after the cut: other messages are in the places of theirs, or the restored
+    group has given others the generation that they had.
+    """
+    calls = [(each.began.at, each.began.call) for each in expectation.operations.values() if each.began.call]
+    given_anew = {(call.place, call.generation) for at, call in calls if at > window.ended}
     for key, operation in list(expectation.operations.items()):
         call = operation.began.call
-        if call is None or operation.found or operation.began.at < window.began:
+        if call is None or operation.found or not window.began <= operation.began.at <= window.ended:
             continue
         is_lost = call.generation < first_generation
         there = checksums[call.place]
-        if is_lost and (call.offset >= len(there) or there[call.offset] != call.checksum):
+        is_other = call.offset >= len(there) or there[call.offset] != call.checksum
+        if (is_lost and is_other) or (call.place, call.generation) in given_anew:
             del expectation.operations[key]
 
 

@@ -104,6 +104,18 @@ def test_a_call_for_a_message_that_came_after_the_cut_is_left_out():
     assert [number for _, number in expectation.operations] == [0, 3]
 
 
+def test_a_call_with_a_generation_that_the_restored_group_gives_anew_is_left_out():
+    def began(number, generation, at, place=0):
+        call = Call(place=place, offset=0, generation=generation, attempts=0, checksum=7, fails=False)
+        return Began(operation=number, places=[1], together=True, keys=["k"], call=call, at=at)
+
+    expectation = Expectation()
+    expectation.take(lines(began(1, 5, 4.4), began(2, 6, 4.5), began(3, 6, 4.6, place=1), began(4, 6, 3.9)))
+    expectation.take(lines(began(1, 6, 9.0), sender="b"))
+    settle(expectation, WINDOW, [array("I", [7]), array("I", [7])], 100)
+    assert list(expectation.operations) == [("a", 1), ("a", 3), ("a", 4), ("b", 1)]
+
+
 # -- queues ----------------------------------------------------------------------------------------
 
 
