@@ -145,21 +145,16 @@ def _settled_by(entry: AnyEntry) -> set[tuple[str, int]]:
 # -- what a ledger cannot tell of the cut ----------------------------------------------------------
 
 
-def settle(
-    expectation: Expectation, window: Window, checksums: Sequence[array[int]], first_generation: int
-) -> None:
+def settle(expectation: Expectation, window: Window, checksums: Sequence[array[int]]) -> None:
     """Leave out what was seen in the lost time line after the command began, and proves nothing of the cut.
 
-    Everything that is there has been taken; ``checksums`` are those of the messages by place and offset, and
-    ``first_generation`` is the lowest that a claim of the new time line can have.
+    Everything that is there has been taken; ``checksums`` are those of the messages by place and offset.
     """
-    _settle_calls(expectation, window, checksums, first_generation)
+    _settle_calls(expectation, window, checksums)
     _settle_queues(expectation, window)
 
 
-def _settle_calls(
-    expectation: Expectation, window: Window, checksums: Sequence[array[int]], first_generation: int
-) -> None:
+def _settle_calls(expectation: Expectation, window: Window, checksums: Sequence[array[int]]) -> None:
     """Leave out calls of handlers that came after the cut: other messages are in the places of theirs, or the restored
     group has given others the generation that they had.
     """
@@ -169,10 +164,9 @@ def _settle_calls(
         call = operation.began.call
         if call is None or operation.found or not window.began <= operation.began.at <= window.ended:
             continue
-        is_lost = call.generation < first_generation
         there = checksums[call.place]
         is_other = call.offset >= len(there) or there[call.offset] != call.checksum
-        if (is_lost and is_other) or (call.place, call.generation) in given_anew:
+        if is_other or (call.place, call.generation) in given_anew:
             del expectation.operations[key]
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 import txbroker
 from journal.check import Level, verify
-from journal.constants import RESTORED_STARTS, START_STRIDE
+from journal.constants import RESTORED_STARTS
 from journal.errors import CorruptData
 from journal.vfs.filesystem import OSFilesystem
 from tests.backup_drill.auditor import Auditor
@@ -332,7 +332,7 @@ class Replacement:
             }
             for xid in connection.tpc_recover():
                 self._wrong(Wrong.IN_DOUBT, "it is prepared, and its coordinator could not end it", str(xid))
-        settle(expectation, window, judge.checksums, self._start * START_STRIDE)
+        settle(expectation, window, judge.checksums)
         self._violations += judge.judge(positions)
         process.stop()
         served = dict(zip(plan.layout, judge.checksums, strict=True))

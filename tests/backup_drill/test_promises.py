@@ -94,13 +94,13 @@ def test_a_call_for_a_message_that_came_after_the_cut_is_left_out():
         return Call(place=0, offset=offset, generation=generation, attempts=0, checksum=checksum, fails=False)
 
     expectation = Expectation()
-    calls = [call(0, 7), call(1, 8), call(2, 9), call(1, 8, 500)]
+    calls = [(call(0, 7), 4.5), (call(1, 8), 4.5), (call(2, 9), 4.5), (call(1, 8, 500), 9.0)]
     entries = [
-        Began(operation=number, places=[1], together=True, keys=["k"], call=each, at=4.5)
-        for number, each in enumerate(calls)
+        Began(operation=number, places=[1], together=True, keys=["k"], call=each, at=at)
+        for number, (each, at) in enumerate(calls)
     ]
     expectation.take(lines(*entries))
-    settle(expectation, WINDOW, [array("I", [7, 1])], 100)
+    settle(expectation, WINDOW, [array("I", [7, 1])])
     assert [number for _, number in expectation.operations] == [0, 3]
 
 
@@ -112,7 +112,7 @@ def test_a_call_with_a_generation_that_the_restored_group_gives_anew_is_left_out
     expectation = Expectation()
     expectation.take(lines(began(1, 5, 4.4), began(2, 6, 4.5), began(3, 6, 4.6, place=1), began(4, 6, 3.9)))
     expectation.take(lines(began(1, 6, 9.0), sender="b"))
-    settle(expectation, WINDOW, [array("I", [7]), array("I", [7])], 100)
+    settle(expectation, WINDOW, [array("I", [7]), array("I", [7])])
     assert list(expectation.operations) == [("a", 1), ("a", 3), ("a", 4), ("b", 1)]
 
 
@@ -127,7 +127,7 @@ def judged(*entries, queued=()):
     expectation = Expectation()
     expectation.take(promised(lines(*entries), WINDOW))
     expectation.queued += queued
-    settle(expectation, WINDOW, [], 0)
+    settle(expectation, WINDOW, [])
     return [each.wrong for each in judge_queues(expectation)]
 
 
