@@ -113,9 +113,9 @@ class Settings:
     schedulers: int = 0
     """How many clients schedule messages."""
     amqp_clients: int = 0
+    """How many clients speak AMQP."""
     amqp_host: str = ROOT_NAME
     """The virtual host that they choose."""
-    """How many clients speak AMQP."""
     principals: tuple[str, ...] = ()
     """The user that each client is, where clients have rights."""
 

@@ -36,6 +36,7 @@ ARGUMENTS: Final = {
     "b": {},
     DEAD: {},
 }
+"""All queues, and the arguments with which they are declared."""
 ROUTES: Final = {"a": ("a",), "b": ("b",), "ab": ("a", "b")}
 """The queues that the bindings of both exchanges lead to, by routing key."""
 DIRECT, LATER = "direct", "later"
@@ -151,7 +152,8 @@ class AmqpClient:
         that is refused ends the channel, which is said behind the answers to what was asked before.
         """
         is_ended = connection.is_closing or any(each in connection.to_client for each in _CLOSES)
-        return self.connection is connection and not is_ended and not self._ending
+        may_be_refused = any(kind is m.TxCommitOk for kind, _ in self._ending)
+        return self.connection is connection and not is_ended and not may_be_refused
 
     def _hear(self, heard: Heard) -> None:
         self.model.tick()
