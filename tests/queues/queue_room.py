@@ -13,6 +13,7 @@ from typing import Any
 import journal.engine.engine
 import journal.records.copies
 import journal.settings
+import txbroker.broker.passes
 import txbroker.broker.queues.removals
 import txbroker.queues.declarations
 from journal.constants import KIB, MIB
@@ -29,6 +30,8 @@ from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 
 NEVER = 1 << 50
+MOMENT = 0.001
+"""Seconds after which a pass that has not got to its end goes on."""
 SINGLE_GROUP = 1 << 16
 """Most records of a group that has all there are."""
 
@@ -101,6 +104,7 @@ class Limits:
         journal.records.copies.SHARED_BYTES = self.shared  # type: ignore[misc]
         again = txbroker.broker.queues.removals.AGAIN
         txbroker.broker.queues.removals.AGAIN = 0  # type: ignore[misc]  # the model ends at once what it does
+        busy, txbroker.broker.passes.AGAIN = txbroker.broker.passes.AGAIN, MOMENT  # type: ignore[misc]
         try:
             yield
         finally:
@@ -109,6 +113,7 @@ class Limits:
             journal.engine.engine.GROUP_RECORDS = records  # type: ignore[misc]
             journal.records.copies.SHARED_BYTES = shared  # type: ignore[misc]
             txbroker.broker.queues.removals.AGAIN = again  # type: ignore[misc]
+            txbroker.broker.passes.AGAIN = busy  # type: ignore[misc]
 
 
 class QueueRoom(Room):

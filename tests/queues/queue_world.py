@@ -25,7 +25,7 @@ from tests.queues.model.routing_model import Message
 from tests.queues.model.topology_model import expire_queue, is_needed
 from tests.queues.notes import Notes
 from tests.queues.observation import Observation, different, expected
-from tests.queues.queue_room import SINGLE_GROUP, Client, Limits, QueueRoom, messages, xid_of
+from tests.queues.queue_room import MOMENT, SINGLE_GROUP, Client, Limits, QueueRoom, messages, xid_of
 from tests.queues.told_answers import Asked, Delivered, given_of, message_of, set_in_bytes, told
 from tests.simulation.model.log_model import Violation, require
 
@@ -138,9 +138,8 @@ class World:
             self.room.timers.advance(0)
             broker.dead_letters.try_again()  # as the service does each second
             engine.sync()
-            soon = broker.queues.takes.removals.next_in() in (0, 1)
-            if soon:
-                self.room.timers.advance(0.001)
+            if any(each.next_in() in (0, 1) for each in broker.passes):
+                self.room.timers.advance(MOMENT)
             elif engine.next_lsn == before:
                 return
         raise Violation(f"expected: the broker comes to rest\nfound:    {broker.dead_letters.obstacles}")

@@ -48,8 +48,8 @@ def passes_of(
 
 
 class Passes:
-    """Makes passes, one at a time. ``make`` begins one; ``next_in`` returns after how many µs the next one is due, 0
-    for soon, None if nothing is due. ``on_failure(doing, error)`` is called for what has failed with the engine.
+    """Makes passes, one at a time. ``make`` begins one; ``on_failure(doing, error)`` is called for what has failed with
+    the engine.
 
     Without ``call_later`` a pass is made only by :meth:`wake`, and all at once.
     """
@@ -67,7 +67,9 @@ class Passes:
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
         self._doing, self._engine = doing, engine
-        self._make, self._next_in = make, next_in
+        self._make = make
+        self.next_in = next_in
+        """Returns after how many µs the next one is due, 0 for soon, None if nothing is."""
         self._run_blocking = run_blocking
         self._call_later = call_later
         self._on_failure = on_failure
@@ -135,7 +137,7 @@ class Passes:
             self._rest()
 
     def _rest(self) -> None:
-        waits = self._next_in()
+        waits = self.next_in()
         seconds = LONGEST if waits is None else min(LONGEST, waits / 1e6)
         self._set_timer(seconds or AGAIN)
 
