@@ -129,6 +129,13 @@ class World:
         if self.limits.group_records < SINGLE_GROUP and not self.model.is_forced():
             self.sync()
 
+    def let_looks_be_made(self) -> None:
+        """Force all if somebody waits no longer than for that: whether one who has asked before a transaction ends gets
+        what comes with its end is not promised.
+        """
+        if self.model.until_forced:
+            self.sync()
+
     def _settle(self) -> None:
         """Let the broker do all that it does by itself at this moment."""
         engine, broker = self.room.engine, self.room.broker

@@ -113,6 +113,7 @@ def end_own(world: World, random: Random) -> None:
         if random.random() < 0.2:
             decide(world, random, name)
     else:
+        world.let_looks_be_made()
         answer = transaction_model.commit(world.model, client.name, draft.serial, runs, places, world.now)
         world.ask(client, answer, messages.Commit, 0, draft.serial, None, totals, **carried)
         if answer[0] == "Committed" and random.random() < 0.1:
@@ -131,9 +132,8 @@ def decide(world: World, random: Random, name: str = "") -> None:
     if client is None or (name not in world.model.prepared and name not in world.model.outcomes):
         return
     is_commit = random.random() < 0.5
+    world.let_looks_be_made()
     if not is_commit:
-        if world.model.until_forced:
-            world.sync()  # whether those get what is released that have asked before is not promised
         sync_lengths(world)
     answer = transaction_model.decide(world.model, name, is_commit, world.now)
     world.ask(client, answer, messages.Commit if is_commit else messages.Rollback, xid=xid_of(name))
