@@ -36,6 +36,9 @@ Key = tuple[str, int]
 ASKED: Final = (Began, Settles)
 """The lines with which operations begin."""
 
+RESTORED: Final = "restored"
+"""Who ends, in a ledger of the drill's own, what was prepared in the backup."""
+
 COMPLAINTS: Final = (HalfSeen, WentBack, Surprise)
 """What the drill itself has judged."""
 
@@ -174,9 +177,10 @@ def _settle_queues(expectation: Expectation, window: Window) -> None:
     """Leave out deliveries in between that do not show that a message was there at the cut.
 
     Such a delivery counts if the message must have been there: because its publication was promised, because it was
-    delivered before, or because it, or another one of its transaction, is there. Of the others nobody knows whether
-    they were published before the cut and acknowledged before it, too, or neither. A transaction of which that is so
-    may have acknowledged what it was to acknowledge.
+    delivered before, or because it, or another one of its transaction, is there. One of a transaction that was prepared
+    at the cut does not: the restored broker delivers it for the first time. Of the others nobody knows whether they
+    were published before the cut and acknowledged before it, too, or neither. A transaction of which that is so may
+    have acknowledged what it was to acknowledge.
     """
     known = _Known(expectation, window)
     took = list[tuple[Line, Took]]()
@@ -221,6 +225,8 @@ class _Known:
         operation = self._operations.get((sender, number_of))
         if operation is None:
             return False
+        if _was_prepared(operation):
+            return False  # it came to its queue in the lost time line only, and once more in the restored one
         if operation.began.together:
             return self.is_determined(operation)
         return number in operation.acknowledged or delivered.message in self._seen
@@ -229,3 +235,8 @@ class _Known:
         """Return whether the promises, or what is there, say how a transaction that publishes stood at the cut."""
         key = operation.sender, operation.began.operation
         return bool(operation.ends) or key in self._seen_of or key not in self._between_of
+
+
+def _was_prepared(operation: Operation) -> bool:
+    """Return whether a transaction was prepared, and not decided, at the cut."""
+    return any(line.sender == RESTORED for line, _ in operation.ends)

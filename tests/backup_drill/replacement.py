@@ -20,7 +20,7 @@ from journal.constants import RESTORED_STARTS
 from journal.errors import CorruptData
 from journal.vfs.filesystem import OSFilesystem
 from tests.backup_drill.auditor import Auditor
-from tests.backup_drill.promises import Window, asked_since, promised, settle
+from tests.backup_drill.promises import RESTORED, Window, asked_since, promised, settle
 from txbroker import State, errors
 from txbroker.client.blocking import Connection
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
@@ -291,7 +291,7 @@ class Replacement:
             connection.rollback_transaction(xid, by="drill", why="the ledger has no commit")
         if owner is not None:
             ended = Ended(operation=owner[1], committed=commit, sender=owner[0])
-            self._own.append(Line("restored", len(self._own) + 1, ended))
+            self._own.append(Line(RESTORED, len(self._own) + 1, ended))
 
     def _decisions(self) -> dict[tuple[str, int], bool]:
         return {
@@ -317,7 +317,7 @@ class Replacement:
         lines = [*promised(read_ledgers(self._lost.plan.ledgers), window), *old.lines, *self._own]
         known = {(line.sender, line.entry.operation) for line in lines if hasattr(line.entry, "places")}
         expectation = Expectation()
-        expectation.take(line for line in lines if line.sender != "restored" or _owner(line) in known)
+        expectation.take(line for line in lines if line.sender != RESTORED or _owner(line) in known)
         judge = Judge(plan.name, plan.layout, expectation, plan.places(TASKS), plan.places(DEAD))
         with txbroker.connect(process.address, client="drill") as connection:
             count = _read(connection, plan, judge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from tests.backup_drill.promises import Window, asked_since, promised, settle
+from tests.backup_drill.promises import RESTORED, Window, asked_since, promised, settle
 from txbroker.drill.clients.ledger import (
     Acknowledged,
     Began,
@@ -14,6 +14,7 @@ from txbroker.drill.clients.ledger import (
     Ended,
     How,
     Line,
+    Prepared,
     Saw,
     Settled,
     Settles,
@@ -119,13 +120,14 @@ def test_a_call_with_a_generation_that_the_restored_group_gives_anew_is_left_out
 # -- queues ----------------------------------------------------------------------------------------
 
 
-def taken(offset, operation=1, number=0):
-    return Delivered(offset, ("a", operation, number), True, 0)
+def taken(offset, operation=1, number=0, again=None):
+    return Delivered(offset, ("a", operation, number), True, 0, again)
 
 
-def judged(*entries, queued=()):
+def judged(*entries, queued=(), since=()):
+    """What the judge finds; ``since`` are lines about the restored broker."""
     expectation = Expectation()
-    expectation.take(promised(lines(*entries), WINDOW))
+    expectation.take([*promised(lines(*entries), WINDOW), *since])
     expectation.queued += queued
     settle(expectation, WINDOW, [])
     return [each.wrong for each in judge_queues(expectation)]
@@ -172,3 +174,15 @@ def test_what_a_transaction_acknowledged_may_be_gone_if_what_it_published_may_be
     there = Queued(FOLLOW_UPS, 0, ("a", 1, 0), True), Queued(FOLLOW_UPS, 5, ("a", 2, 0), True)
     assert judged(*before, work, queued=there[1:]) == []
     assert judged(*before, work, queued=there) == [Wrong.HALF_DONE]
+
+
+def test_what_was_prepared_at_the_cut_is_delivered_for_the_first_time_in_each_time_line():
+    prepared = published(3.0, together=True, xid="x"), Prepared(operation=1, at=3.1)
+    lost = took(4.2, taken(7, again=False)), acknowledging(4.3, 7)
+    again = lines(took(9.0, taken(5, again=False)), acknowledging(9.1, 5), sender="b")
+    [ended] = lines(Ended(operation=1, committed=True, sender="a", at=8.0), sender=RESTORED)
+    assert judged(*prepared, *lost, since=[ended, *again]) == []
+    twice = lines(took(9.0, taken(5, again=False)), took(9.2, taken(5, again=False)), sender="b")
+    assert judged(*prepared, *lost, since=[ended, *twice, *again[1:]]) == [Wrong.CONTRADICTED]
+    elsewhere = lines(Ended(operation=1, committed=True, sender="a", at=8.0), sender="coordinator")
+    assert judged(*prepared, *lost, since=[*elsewhere, *again]) == [Wrong.DUPLICATED, Wrong.CONTRADICTED]
