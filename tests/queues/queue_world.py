@@ -221,18 +221,24 @@ class World:
         self.sync()
 
     def _let_one_be_late(self, then: int) -> None:
-        """Let only one session be late with messages of a queue that may expire; others give theirs back before.
+        """Let only one session be late, with messages of one priority, if messages may expire; others give theirs back
+        before.
 
         Which of them come back first, and whether some expire before the others are there, is not promised.
         """
         clients = {client.name: client for client in self.clients.values()}
-        for level in self.model.levels if self.limits.expires else ():
-            late = level.late(then)
-            for session in [each for each in late if each in clients][1:]:
-                self.say(f"{session} gives back {late[session]} of {level.partition}, which would be late")
-                give_back(self.model, session, level.partition, late[session], False, self.now)
-                clients[session].tell(messages.GiveBack, level.partition, *set_in_bytes(late[session]), False)
-                self.sync()
+        levels = self.model.levels if self.limits.expires else ()
+        late = [
+            (session, level, offsets)
+            for level in levels
+            for session, offsets in level.late(then).items()
+            if session in clients
+        ]
+        for session, level, offsets in late[1:]:
+            self.say(f"{session} gives back {offsets} of {level.partition}, which would be late")
+            give_back(self.model, session, level.partition, offsets, False, self.now)
+            clients[session].tell(messages.GiveBack, level.partition, *set_in_bytes(offsets), False)
+            self.sync()
 
     def cancel(self, asked: Asked) -> None:
         """Let a client wait no longer."""
