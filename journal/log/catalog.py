@@ -270,6 +270,7 @@ class Catalog:
         gone = self.deleted_transient if topic.is_transient else self.deleted
         for store in topic.partitions:
             del self.stores[store.number]
+            self.internal -= store.internal
             gone.append(store)
 
     def _add(self, topic: Topic, added: PartitionsAdded) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from journal.constants import KIB, MIB
 from journal.records.queue_entries import Binding, ExchangeKind
+from journal.settings import TopicSettings
 from journal.testing import MemoryFile
 from journal.transaction_states import Totals
 from journal.xid import Xid
@@ -42,6 +43,17 @@ def leave_room(scene: Scene, size: int) -> None:
     scene.room.filesystem.free_bytes = lambda: keeping.reserve_bytes + size  # type: ignore[method-assign]
     keeping.watch_space()
     assert not scene.room.engine.full
+
+
+def test_queues_that_come_and_go_are_no_partitions_of_topics():
+    scene = Scene()
+    limit = scene.room.engine.catalog.max_partitions = 3
+    for number in range(20):
+        made = scene.queue(f"q{number}", durable=number % 2 == 0, max_priority=number % 3)
+        assert isinstance(scene.peer.ask(messages.DeleteQueue, f"q{number}", made), messages.Counted)
+    scene.peer.ask(messages.CreateTopic, "t", limit, TopicSettings())
+    assert scene.peer.ask(messages.AskStatus).values["partitions"] == limit
+    refused(scene.peer.ask(messages.CreateTopic, "u", 1, TopicSettings()), "LimitExceeded")
 
 
 def test_what_goes_to_many_queues_needs_its_room_in_each_of_them():
