@@ -62,6 +62,8 @@ class Compactor:
         """(partition, base offset) of those that could not be, since this start."""
         self._stopped = False
         self._unremoved = 0
+        self.has_replaced = False
+        """Whether there are old files of which no checkpoint knows that they may go."""
 
     def look(self) -> None:
         """Have all segments looked at, some with each call of :meth:`job`; not while what was found is under way."""
@@ -134,6 +136,7 @@ class Compactor:
             self.compacted += 1
             self.freed_bytes += old.size - new.size
             self._unremoved += old.size
+            self.has_replaced = True
 
     def wants_checkpoints(self) -> bool:
         """Return, once, whether much would be removed by the next two checkpoints, and no more is on its way."""

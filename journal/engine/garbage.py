@@ -37,7 +37,7 @@ class Garbage:
         self._ready: tuple[list[str], list[str]] = ([], [])
         self._pins: set[Pin] = set()
         self._overdue = False
-        """Whether a checkpoint has been written since the last removal."""
+        """Whether something may be removed that was not there, or not to be removed, at the last removal."""
 
     # -- pins --------------------------------------------------------------------------------------
 
@@ -64,10 +64,20 @@ class Garbage:
 
     # -- removal -----------------------------------------------------------------------------------
 
+    @property
+    def waits(self) -> bool:
+        """Whether there are files that go only with a further checkpoint."""
+        return any((*self._fresh, *self._aged))
+
     def drop(self, files: Iterable[str], directories: Iterable[str]) -> None:
         """Drop files that the checkpoint which is being made does not refer to."""
         self._fresh[0].extend(files)
         self._fresh[1].extend(directories)
+
+    def release_now(self, directories: Iterable[str]) -> None:
+        """Have directories removed that no checkpoint has ever referred to."""
+        self._ready[1].extend(directories)
+        self._overdue = True
 
     def age(self, checkpoints: Iterable[str]) -> None:
         """Note that a checkpoint has been written; ``checkpoints`` are the files of those that are no longer kept."""

@@ -16,6 +16,7 @@ from zope.interface import implementer
 from journal.constants import IDLE_MARK_AFTER, MIB
 from journal.engine.compactor import Compactor, CompactSegment
 from journal.engine.disk_space import COPIES, SCARCE, ballast_bytes, copies_under_way, reserve, under_way
+from journal.engine.due_checkpoints import DueCheckpoints
 from journal.engine.due_stores import DueStores
 from journal.engine.engine import Engine
 from journal.engine.garbage import Garbage, Pin
@@ -89,9 +90,7 @@ class Housekeeping:
         self._kept = last
         """The headers of the checkpoints on disk, oldest first, at most two."""
         self.phase = Phase.NONE
-        self._requested = False
-        self._further = 0
-        """How many checkpoints are to be made only so that files can go."""
+        self._checkpoints = DueCheckpoints(engine, settings)
         self._next: CheckpointHeader
         self._folds: dict[str, Iterator[Any]] = {}
         self._stores: dict[MessageStore, tuple[int, TopicSettings]] = {}
@@ -99,8 +98,6 @@ class Housekeeping:
         """Those of these stores that are not known to be flushed so far."""
         self._garbage = Garbage(engine)
         self.compactor = Compactor(engine)
-        self._journaled_before = engine.journaled_bytes
-        self._checkpointed_at = 0
         self._no_room_until = 0
         self._flush_wanted = False
         self._due = DueStores(engine.dirty, engine.filled)
@@ -131,7 +128,7 @@ class Housekeeping:
 
     def begin(self) -> None:
         """Begin with the clocks: ages count from now."""
-        self._checkpointed_at = self._engine.now()
+        self._checkpoints.begun(self._engine.now())
 
     # -- what is due -------------------------------------------------------------------------------
 
@@ -372,34 +369,24 @@ class Housekeeping:
 
     def request_checkpoint(self) -> None:
         """Begin a checkpoint at the next call of :meth:`jobs`, due or not."""
-        self._requested = True
+        self._checkpoints.request()
 
     def _checkpoint_due(self, now: int) -> bool:
-        engine, settings = self._engine, self._settings
+        engine, kept = self._engine, self._kept[-1].lsn if self._kept else None
         if self.compactor.wants_checkpoints():
-            self._further = 2
-        if self._further and not engine.busy:
-            self._further -= 1
-            if self._kept and engine.last_lsn == self._kept[-1].lsn:
-                engine.accept(Mark(engine.now()))  # a checkpoint is named by its LSN
-            return True
-        if engine.busy or (self._kept and engine.last_lsn == self._kept[-1].lsn):
-            self._requested = False
+            self._checkpoints.request_further(2)
+        if not self._checkpoints.is_due(now, kept, keeps_files=self._keeps_dropped()):
             return False
-        if self._requested:
-            return True
-        journaled = engine.journaled_bytes - self._journaled_before
-        if not journaled:
-            return False
-        return (
-            journaled >= settings.checkpoint_bytes
-            or now - self._checkpointed_at >= settings.checkpoint_interval
-        )
+        if engine.last_lsn == kept:
+            engine.accept(Mark(engine.now()))  # a checkpoint is named by its LSN
+        return True
+
+    def _keeps_dropped(self) -> bool:
+        """Return whether there are files that only further checkpoints let go."""
+        return self._garbage.waits or self.compactor.has_replaced or bool(self._engine.catalog.deleted)
 
     def _begin(self) -> list[Job]:
-        self._requested = False
-        self._journaled_before = self._engine.journaled_bytes
-        self._checkpointed_at = self._engine.now()
+        self._checkpoints.begun(self._engine.now())
         previous = self._kept[-1].lsn if self._kept else 0
         plans = self._engine.transactions.table.staging_plans(previous)
         self.phase = Phase.STAGING if plans else Phase.STAGED
@@ -467,11 +454,16 @@ class Housekeeping:
         self._garbage.drop(files, [store.directory for store in catalog.deleted])
         self._gone += catalog.deleted
         catalog.deleted.clear()
+        self.compactor.has_replaced = False
         ended.clear()
 
-    def add_orphans(self, files: list[str], directories: list[str]) -> None:
-        """Add files that recovery found and nothing refers to; they are removed like those dropped from now on."""
+    def add_orphans(self, files: list[str], directories: list[str], unknown: list[str]) -> None:
+        """Add files that recovery found and nothing refers to; they are removed like those dropped from now on. The
+        ``unknown`` directories are removed at once: no checkpoint has ever referred to them.
+        """
         self._garbage.drop(files, directories)
+        if unknown:
+            self._garbage.release_now(unknown)
 
     # -- inline ------------------------------------------------------------------------------------
 

@@ -389,11 +389,12 @@ class _Recovery:
             for name in filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
             if (lsn := filenames.parse_checkpoint_file(name)) is not None and kept and lsn < kept[0].lsn
         ]
+        transient: list[str] = []
         if filesystem.exists(filenames.TRANSIENT_DIRECTORY):  # of transient queues of earlier starts
             names = filesystem.list_directory(filenames.TRANSIENT_DIRECTORY)
-            partitions += [f"{filenames.TRANSIENT_DIRECTORY}/{name}" for name in names]
+            transient = [f"{filenames.TRANSIENT_DIRECTORY}/{name}" for name in names]
         # The older of two checkpoints may still need a journal file that the newer one does not.
-        housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions)
+        housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions, transient)
 
     def _unneeded_staged(self) -> list[str]:
         """Return staged files of ended transactions. One that no checkpoint refers to is removed now.

@@ -55,6 +55,24 @@ def test_what_is_not_acknowledged_stays_and_the_rest_goes(scene):
     assert scene.store.is_compacted
 
 
+def test_old_files_go_though_nothing_else_happens():
+    journal = TinyJournal(file_bytes=1 << 20, checkpoint_interval=10_000_000, checkpoint_bytes=1 << 30)
+    scene = Compacting(Room(journal))
+    scene.fill(200)
+    scene.acknowledge_but(5, 50, 51, 120)
+    scene.checkpoint()
+    scene.compact()
+    assert len(scene.files()) > len(scene.store.segments)
+    for _ in range(20):
+        scene.room.clock.advance(1_000_000)
+        scene.room.engine.housekeeping.run_inline()
+        scene.room.engine.sync()
+    scene.room.engine.housekeeping.run_inline()
+    assert len(scene.files()) == len(scene.store.segments)
+    assert scene.all() == [value(n) for n in (5, 50, 51, 120)]
+    scene.check_sound()
+
+
 def test_a_segment_is_compacted_again_when_half_of_what_is_left_is_acknowledged_too(scene):
     scene.fill(60)
     kept = list(range(0, 26, 3))
