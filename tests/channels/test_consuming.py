@@ -107,6 +107,68 @@ def test_consumers_of_a_higher_priority_come_first(house, talker):
     assert (other.bodies(), talker.bodies()) == ([b"0", b"1"], [b"2"])
 
 
+@pytest.mark.parametrize(("prefetch", "no_ack"), [(20, False), (1, False), (0, False), (0, True)])
+def test_a_higher_priority_gets_all_as_long_as_it_takes_all_however_fast_they_come(
+    house, talker, prefetch, no_ack
+):
+    other = house.talker()
+    talker.consume("q", "low")
+    other.qos(prefetch)
+    other.taken()
+    other.consume("q", "high", arguments={"x-priority": 5}, no_ack=no_ack)
+    for number in range(20):
+        talker.publish("q", b"%d" % number)
+        house.engine.sync()  # and others are served before this one has its next turn
+        if prefetch == 1:
+            other.say(ack(number + 1))
+    assert other.bodies() == numbered(20)
+    assert talker.bodies() == []
+
+
+def test_lower_priorities_get_what_one_has_no_room_for_until_it_has(house, talker):
+    other = house.talker()
+    talker.consume("q", "low")
+    other.qos(2)
+    other.taken()
+    other.consume("q", "high", arguments={"x-priority": 5})
+    for number in range(5):
+        talker.publish("q", b"%d" % number)
+        house.engine.sync()
+    assert (other.bodies(), talker.bodies()) == (numbered(2), numbered(3, 2))
+    other.say(ack(2, multiple=True))
+    house.settle()
+    talker.publish("q", b"5")
+    assert (other.bodies(), talker.bodies()) == ([b"5"], [])
+
+
+@pytest.mark.parametrize("end", ["cancelled", "closed", "lost"])
+def test_lower_priorities_get_what_comes_once_a_higher_one_has_ended(house, talker, end):
+    other = house.talker()
+    talker.consume("q", "low")
+    other.consume("q", "high", arguments={"x-priority": 5})
+    talker.publish("q", b"0")
+    house.engine.sync()  # it is given this, and has not had a turn to ask for more
+    talker.publish("q", b"1")
+    house.engine.sync()
+    if end == "cancelled":
+        other.say(m.BasicCancel("high", False))
+    elif end == "closed":
+        other.say(c.ChannelClose(200, "", 0, 0))
+    else:
+        other.lose()
+    assert b"1" in talker.bodies()
+
+
+def test_who_gets_one_message_is_behind_no_consumer(house, talker):
+    other = house.talker()
+    other.consume("q", "high", arguments={"x-priority": 5})
+    talker.publish("q", b"0")
+    house.engine.sync()
+    talker.publish("q", b"1")
+    assert talker.get().body == b"1"
+    assert other.bodies() == [b"0"]
+
+
 @pytest.mark.parametrize("value", ["5", True, 1.5, 1 << 31, [1]])
 def test_a_priority_is_a_number(talker, value):
     talker.refused(consume(arguments={"x-priority": value}), Reply.PRECONDITION_FAILED)

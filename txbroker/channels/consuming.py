@@ -157,6 +157,7 @@ class Consuming:
     def _begin(self, consumer: Consumer) -> None:
         """Take its first messages, now that its client knows it."""
         consumer.has_begun = True
+        self._channel.directory.keep_place(self._channel.requests.session, consumer.number)
         self._ask(consumer)
 
     def _not_begun(self, queue: str, refused: Refused) -> None:
@@ -245,7 +246,9 @@ class Consuming:
         if consumer.takes or not consumer.has_begun or consumer.is_gone or self._channel.is_closed:
             return
         room = self._room(consumer)
-        if room > 0:
+        if room <= 0:
+            self._channel.directory.has_enough(self._channel.requests.session, consumer.number)
+        else:
             consumer.takes = True
             self._channel.requests.ask(
                 TakeMessages, consumer.partition, room, TAKEN_BYTES, MAX_WAIT, consumer=consumer.number,

@@ -98,6 +98,14 @@ class Directory:
         """Return whether somebody consumes a queue."""
         return self.broker.queues.takes.consumers.count(partition) > 0
 
+    def keep_place(self, session: Session, consumer: int) -> None:
+        """Let a consumer come before those of lower priority until it says that it has enough."""
+        self.broker.queues.takes.consumers.keep_place(session, consumer)
+
+    def has_enough(self, session: Session, consumer: int) -> None:
+        """Say that a consumer may have no more messages for now."""
+        self.broker.queues.takes.consumers.has_enough(session, consumer)
+
     def attempts(self, partition: int, offset: int) -> int:
         """Return how often a message was returned."""
         state = self._deliveries.at(partition)

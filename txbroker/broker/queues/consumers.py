@@ -5,6 +5,7 @@ All of it is in memory alone: a start knows no consumer (decision 0057).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +26,15 @@ MAX_CONSUMERS: Final = 10_000
 class Consumer:
     """A consumer of a queue: the number of its session, its own number there, and how it consumes."""
 
-    __slots__ = ("exclusive", "number", "partition", "priority", "session")
+    __slots__ = ("exclusive", "has_place", "keeps_place", "number", "partition", "priority", "session")
 
     def __init__(self, session: int, number: int, partition: int, exclusive: bool, priority: int) -> None:
         self.session, self.number, self.partition = session, number, partition
         self.exclusive, self.priority = exclusive, priority
+        self.keeps_place = False
+        """Whether it says each time that it was given messages if it takes more: by asking, or that it has enough."""
+        self.has_place = False
+        """Whether it has not said so yet: those of lower priority get nothing meanwhile."""
 
 
 class Consumers:
@@ -44,6 +49,8 @@ class Consumers:
         """Who gets the messages of queues that have one active consumer, by partition."""
         self._left: dict[int, None] = {}
         """Partitions of queues that end with their last consumer, which has ended."""
+        self._places: dict[int, Counter[int]] = {}
+        """How many consumers of each priority have a place at a queue, by partition."""
         self.check_owner: Callable[[DeclaredQueue, Session], object] = unheard
         """Raises QueueInUse for a queue that is another session's."""
         self.on_stopped: Callable[[Consumer], object] = unheard
@@ -52,6 +59,8 @@ class Consumers:
         """Called with a consumer that gets messages from now on, and did not."""
         self.on_left: Callable[[DeclaredQueue], object] = unheard
         """Called with a queue that is to end, because its last consumer has."""
+        self.on_place: Callable[[int], object] = unheard
+        """Called with the partition of a queue at which a consumer has given up its place."""
         self.handlers: dict[type[Request], Callable[..., Done]] = {
             Consume: self.consume,
             StopConsuming: self.stop_consuming,
@@ -122,6 +131,7 @@ class Consumers:
         self._end(list(self._of_session.get(session.number, {}).values()))
 
     def _end(self, consumers: Iterable[Consumer]) -> None:
+        places = dict.fromkeys(each.partition for each in consumers if each.has_place)
         for each in consumers:
             self._forget(each)
             at = self._at[each.partition]
@@ -130,8 +140,11 @@ class Consumers:
                 del self._at[each.partition]
         for partition in dict.fromkeys(each.partition for each in consumers):
             self._look(partition)
+        for partition in places:
+            self.on_place(partition)
 
     def _forget(self, consumer: Consumer) -> None:
+        self.gives_up_place(consumer)
         of_session = self._of_session[consumer.session]
         del of_session[consumer.number]
         if not of_session:
@@ -159,6 +172,43 @@ class Consumers:
             self._forget(each)
         self._active.pop(partition, None)
         self._left.pop(partition, None)
+
+    # -- priorities --------------------------------------------------------------------------------
+
+    def keep_place(self, session: Session, number: int) -> None:
+        """Let a consumer keep its place: it says after each answer whether it takes more."""
+        if (consumer := self._of_session.get(session.number, {}).get(number)) is not None:
+            consumer.keeps_place = True
+
+    def has_enough(self, session: Session, number: int) -> None:
+        """Note that a consumer takes no more for now."""
+        consumer = self._of_session.get(session.number, {}).get(number)
+        if consumer is not None and consumer.has_place:
+            self.gives_up_place(consumer)
+            self.on_place(consumer.partition)
+
+    def takes_place(self, consumer: Consumer | None) -> None:
+        """Note that a consumer is given messages."""
+        if consumer is not None and consumer.keeps_place and not consumer.has_place:
+            consumer.has_place = True
+            self._places.setdefault(consumer.partition, Counter())[consumer.priority] += 1
+
+    def gives_up_place(self, consumer: Consumer | None) -> None:
+        """Note that a consumer asks for messages, or takes no more."""
+        if consumer is not None and consumer.has_place:
+            consumer.has_place = False
+            places = self._places[consumer.partition]
+            places[consumer.priority] -= 1
+            if not places[consumer.priority]:
+                del places[consumer.priority]
+            if not places:
+                del self._places[consumer.partition]
+
+    def comes_behind(self, consumer: Consumer | None) -> bool:
+        """Return whether one of higher priority has a place at its queue. Who takes for no consumer is behind none."""
+        if consumer is None or (places := self._places.get(consumer.partition)) is None:
+            return False
+        return consumer.priority < max(places)
 
     # -- what others ask ---------------------------------------------------------------------------
 

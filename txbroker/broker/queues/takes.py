@@ -81,6 +81,7 @@ class Takes:
         giving.serve = returns.serve = self.serve
         removals.serve_waiting = self._serve_waiting
         consumers.on_stopped, consumers.on_active = self._consumer_stopped, self._consumer_active
+        consumers.on_place = self._serve_line
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ class Takes:
             raise LimitExceeded("the quota bytes_out is used up for now; nothing was taken. Ask again later")
         if session.state is SessionState.CLOSED:
             return  # it waited in line, and its session has ended
+        self.consumers.gives_up_place(consumer)
         wait = min(command.max_wait, self._max_wait)
         waiting = Waiting(session, command, state.used_at + wait, consumer, wait > 0)
         if self._takes_now(state, waiting):
@@ -115,7 +117,9 @@ class Takes:
         """Give a request what is ready, unless others come before it; return whether it got something."""
         line = self._lines.get(waiting.command.partition)
         is_first = line is None or not line.is_before(waiting.priority)
-        if not (is_first and self.consumers.gets(waiting.consumer)):
+        if not (is_first and self.consumers.gets(waiting.consumer)) or self.consumers.comes_behind(
+            waiting.consumer
+        ):
             return False
         session = waiting.session
         is_busy = session.making >= MOST_AT_ONCE or (session.congested and waiting.waits)
@@ -256,7 +260,9 @@ class Takes:
                 break
             if waiting.session.state is SessionState.CLOSED:
                 self._stop_waiting(waiting)
-            elif waiting.session.congested and waiting.waits:
+            elif (waiting.session.congested and waiting.waits) or self.consumers.comes_behind(
+                waiting.consumer
+            ):
                 passed.append(waiting)
             elif waiting.session.making >= MOST_AT_ONCE:
                 passed.append(waiting)
@@ -287,8 +293,7 @@ class Takes:
     def _serve_backlog(self) -> None:
         for number in list(self._backlog)[:QUEUES_AT_ONCE]:
             del self._backlog[number]
-            if number in self._lines and (state := self.deliveries.at(number)) is not None:
-                self.serve(state)
+            self._serve_line(number)
         if self._backlog and self._call_later is not None:
             self._call_later(0, self._serve_backlog)
 
@@ -297,11 +302,15 @@ class Takes:
 
         def serve_on() -> None:
             del self._put_off[number]
-            if number in self._lines and (state := self.deliveries.at(number)) is not None:
-                self.serve(state)
+            self._serve_line(number)
 
         if number not in self._put_off and self._call_later is not None:
             self._put_off[number] = self._call_later(seconds, serve_on)
+
+    def _serve_line(self, number: int) -> None:
+        """Serve those that wait at a queue, if it is there."""
+        if number in self._lines and (state := self.deliveries.at(number)) is not None:
+            self.serve(state)
 
     def drained(self, session: Session) -> None:
         """Serve a session again whose peer has taken its answers."""
@@ -328,6 +337,7 @@ class Takes:
         is_over = waiting.until <= self._engine.now() or self.deliveries.at(number) is None
         if waiting.is_ended or is_over or count >= self._most_waiting(waiting.session):
             return False
+        self.consumers.gives_up_place(waiting.consumer)
         self._lines.setdefault(number, TakeLine()).put_back(waiting)
         self._wait(state, waiting)
         return True
@@ -377,8 +387,7 @@ class Takes:
 
     def _is_due(self, number: int) -> None:
         del self._dues[number]
-        if number in self._lines and (state := self.deliveries.at(number)) is not None:
-            self.serve(state)
+        self._serve_line(number)
 
     # -- giving out --------------------------------------------------------------------------------
 
@@ -389,6 +398,7 @@ class Takes:
         if handed is None:
             return None
         self._stop_waiting(waiting)
+        self.consumers.takes_place(waiting.consumer)
         self._stepwise.answer(session, command, self._answer(waiting, handed))
         return handed.level
 
