@@ -138,6 +138,10 @@ class QueuesFold:
         """The exchanges that let messages wait, by number."""
         self.ownerless: dict[str, None] = {}
         """The queues of what is to wait whose exchange is not there (yet, or any more), by name."""
+        self.hidden: set[str] = set()
+        """Queues that are over, and go once no undecided transaction needs them: nothing is routed to them any more.
+        Known to the broker's process alone; in no checkpoint.
+        """
         for number, (name, kind) in enumerate(PREDECLARED.items(), 1):
             self._enter(Exchange(name, number, ExchangeSettings(kind)))
 
@@ -170,8 +174,11 @@ class QueuesFold:
         """Return where an exchange sends such a message; if nowhere, its alternate exchange, if there is one."""
         if exchange.has_no_bindings:
             name = exchange.name + key
-            return [(False, name)] if name in self.queues and not is_waiting_queue(name) else []
+            is_there = name in self.queues and not (is_waiting_queue(name) or name in self.hidden)
+            return [(False, name)] if is_there else []
         found = exchange.bindings.destinations(key, headers)
+        if self.hidden:
+            found = [each for each in found if each[0] or each[1] not in self.hidden]
         alternate = exchange.settings.alternate
         return [(True, alternate)] if not found and alternate in self.exchanges else found
 
@@ -250,6 +257,7 @@ class QueuesFold:
         for number in queue.partitions:
             del self.by_partition[number]
         self.ownerless.pop(name, None)
+        self.hidden.discard(name)
         self._forget_destination((False, name))
 
     def _declare_exchange(self, record: ExchangeDeclared) -> None:

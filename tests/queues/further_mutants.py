@@ -180,4 +180,23 @@ FURTHER_MUTANTS: Final = (
         "        if queue.has_waiting:\n            raise UnknownQueue(",
         "        if False:\n            raise UnknownQueue(",
     ),
+    # -- queues that are over, and that a transaction needs
+    Mutant(
+        "route to a queue that is over",
+        _FOLD,
+        "        if self.hidden:\n",
+        "        if self.hidden and exchange.number == 0:\n",
+    ),
+    Mutant(
+        "have a queue that is over for one that is there",
+        _DECLARATIONS,
+        " or name in self._fold.hidden else found",
+        " else found",
+    ),
+    Mutant(
+        "keep a queue that is over when no transaction needs it any more",
+        _REQUESTS,
+        "            return self._hidden[partition][0]\n",
+        '            return ""\n',
+    ),
 )

@@ -92,7 +92,7 @@ class Observation:
 def expected(model: Model, now: int) -> Observation:
     """Return what the model has; all of it is forced."""
     found = Observation(next_exchange=model.topology.next_number)
-    for name, queue in sorted(model.queues.items()):
+    for name, queue in sorted(model.shown_queues.items()):
         copies = queue.copies
         found.queues[name] = SeenQueue(
             queue.partition, tuple(queue.rules), [level.end for level in queue.levels], len(copies),
@@ -112,7 +112,8 @@ def expected(model: Model, now: int) -> Observation:
             ],
         )  # fmt: skip
     for name, exchange in model.topology.exchanges.items():
-        bindings = [rule[1:] for rule in model.topology.rules_of(name)]
+        rules = model.topology.rules_of(name)
+        bindings = [rule[1:] for rule in rules if rule.to_exchange or rule.to in model.shown_queues]
         taken = model.taken.get(exchange.number, 0)
         waiting = len(model.rooms[exchange.number].messages) if exchange.delayed else 0
         found.exchanges[name] = exchange.number, tuple(exchange[2:]), taken, bindings, waiting

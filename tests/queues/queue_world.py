@@ -262,25 +262,30 @@ class World:
         self._expire_queues()
 
     def _expire_queues(self) -> None:
-        """Let queues go that nobody has used: none too early, and each two seconds after its time at last."""
+        """Let queues go that nobody has used, or be hidden if a transaction needs them: none too early, and each two
+        seconds after its time at last. What is hidden goes as soon as no transaction needs it.
+        """
         self.room.broker.queues.expire(self.now)
+        hidden = self.room.broker.queues.declarations.fold.hidden
         for queue in list(self.model.queues.values()):
-            rules, unused = queue.rules, self.now - queue.used_at
-            is_there = queue.partition in self.room.engine.catalog.stores
-            may_go = (
-                rules.expires is not None and unused >= rules.expires and not is_needed(self.model, queue)
-            )
-            must_go = may_go and unused >= (rules.expires or 0) + 2 * SECOND
-            require(
-                is_there or may_go,
-                f"queue {queue.name!r} stays, unused for {unused} of {rules.expires}",
-                "it goes",
-            )
-            require(not (is_there and must_go), f"queue {queue.name!r} goes, unused for {unused}", "it stays")
+            is_needed_still, unused = is_needed(self.model, queue), self.now - queue.used_at
+            limit = self.now if queue.rules.expires is None else queue.rules.expires
+            is_over = queue.is_hidden or (queue.rules.expires is not None and unused >= limit)
+            must = queue.is_hidden or (is_over and unused >= limit + 2 * SECOND)
+            is_there, is_hidden = queue.partition in self.room.engine.catalog.stores, queue.name in hidden
+            may_be = {(True, False)} if not must else set()
+            may_be |= {(True, True) if is_needed_still else (False, False)} if is_over else set()
+            text = f"queue {queue.name!r}, unused for {unused} of {queue.rules.expires}, is there, and hidden: {may_be}"
+            require((is_there, is_hidden) in may_be, text, (is_there, is_hidden))
             if not is_there:
                 self.say(f"queue {queue.name!r} expires")
                 self.count("queues that expire")
+                self.count("hidden queues that go" if queue.is_hidden else "queues that go at once")
                 expire_queue(self.model, queue)
+            elif is_hidden and not queue.is_hidden:
+                self.say(f"queue {queue.name!r} is hidden")
+                self.count("queues that are hidden")
+                queue.is_hidden = True
         self.sync()
 
     # -- ends and starts ---------------------------------------------------------------------------

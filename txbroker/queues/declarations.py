@@ -104,9 +104,9 @@ class Declarations:
         return found
 
     def known_queue(self, name: str) -> DeclaredQueue | None:
-        """Return a queue, if it is there and no exchange's."""
+        """Return a queue, if it is there, not over, and no exchange's."""
         found = self._fold.queues.get(name)
-        return None if found is None or found.has_waiting else found
+        return None if found is None or found.has_waiting or name in self._fold.hidden else found
 
     def known_exchange(self, name: str) -> Exchange | None:
         """Return an exchange, if it is there."""
@@ -122,12 +122,15 @@ class Declarations:
     def declare_queue(self, name: str, settings: QueueSettings, by: Actor | None) -> DeclaredQueue:
         """Return a queue of that name, made if there is none.
 
-        Raises InvalidName, LimitExceeded, and :class:`DeclaredOtherwise` if there is one with other settings.
+        Raises InvalidName, LimitExceeded, :class:`DeclaredOtherwise` if there is one with other settings, and
+        :class:`QueueInUse` if there was one that an undecided transaction still needs.
         """
         known = self.known_queue(name)
         if known is not None:
             _check_same(f"queue {name!r}", known.settings, settings)
             return known
+        if name in self._fold.hidden:
+            self._check_over(self._fold.queues[name])
         _check_new_name("queue", name)
         _check_settings(name, settings)
         self._check_room(settings)
@@ -182,19 +185,33 @@ class Declarations:
         return left
 
     def _check_free(self, which: str, number: int) -> None:
+        if needs := self._needs(number):
+            raise QueueInUse(
+                f"{needs}: {which} cannot be deleted; nothing has changed. Commit it or roll it back first"
+            )
+
+    def _check_over(self, queue: DeclaredQueue) -> None:
+        """Raise QueueInUse for a queue that is over: its name is not free before it has gone."""
+        needs = next((needs for each in queue.partitions if (needs := self._needs(each))), "")
+        wait = f"{needs}. Commit it or roll it back" if needs else "it goes within a second. Wait for that"
+        raise QueueInUse(
+            f"there was a queue {queue.name!r}, which is over and has not gone yet; nothing has changed: {wait}, or "
+            "use another name"
+        )
+
+    def _needs(self, number: int) -> str:
+        """Return which undecided transaction needs a partition of a queue, and for what; nothing if none does."""
         transactions = self._engine.transactions
         holder = transactions.holds_partition(number)
         what = "has messages for it"
         if holder is None:
             holder = self._groups.holder(QUEUE_GROUP, number)
             what = "has acknowledged messages of it"
-        if holder is not None:
-            xid = transactions.live[holder].xid
-            named = f"{holder} (xid {xid})" if xid is not None else str(holder)
-            raise QueueInUse(
-                f"the undecided transaction {named} {what}: {which} cannot be deleted; nothing has changed. Commit it "
-                "or roll it back first"
-            )
+        if holder is None:
+            return ""
+        xid = transactions.live[holder].xid
+        named = f"{holder} (xid {xid})" if xid is not None else str(holder)
+        return f"the undecided transaction {named} {what}"
 
     # -- exchanges ---------------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from crc32c import crc32c
+
 from journal.records.queue_entries import Binding, ExchangeKind, QueueSettings
 from journal.transaction_states import Totals
 from journal.xid import Xid
@@ -80,21 +83,133 @@ def test_an_exclusive_queue_is_gone_when_the_first_client_comes_after_a_start():
     assert scene.taken(again) == []
 
 
+XID = Xid(1, b"order 7", b"")
+
+
+def over_and_needed() -> Scene:
+    """Three queues that are over, and a prepared transaction that has a message for each, and one for ``stays``."""
+    scene = Scene()
+    scene.queue("unused", expires=SECOND)
+    left = scene.queue("left", auto_delete=True)
+    scene.other.ask(messages.DeclareQueue, "own", QueueSettings(exclusive=True))
+    scene.queue("stays")
+    scene.exchange("e", ExchangeKind.FANOUT)
+    scene.exchange("to-nobody", ExchangeKind.FANOUT)
+    scene.bind("to-nobody", "", "left")
+    checksum = 0
+    for name in ("unused", "left", "own", "stays"):
+        if name != "own":
+            scene.bind("e", "", name)
+        data = framed(name, b"prepared")
+        checksum = crc32c(data, checksum)
+        scene.peer.tell(messages.Add, 1, SELF, data=data)
+    assert isinstance(scene.peer.ask(messages.Prepare, 1, XID, Totals(4, 4, checksum)), messages.Done)
+    scene.other.ask(messages.Consume, left, 1)
+    scene.other.leave()
+    scene.room.clock.advance(2 * SECOND)
+    go_on(scene)
+    scene.other = scene.room.peer("10.0.0.2:6")
+    return scene
+
+
+def go_on(scene: Scene) -> None:
+    scene.room.engine.sync()
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    scene.room.engine.sync()
+
+
+OVER = ("unused", "left", "own")
+
+
+def test_queues_that_are_over_are_hidden_at_once_though_a_transaction_needs_them():
+    scene = over_and_needed()
+    assert [each.name for each in scene.peer.ask(messages.ListQueues).queues] == ["stays"]
+    assert scene.room.broker.queues.gauges()["queues"] == 1
+    found = scene.peer.ask(messages.ListExchanges, ["e"], bindings=True).exchanges[0]
+    assert [each.destination for each in found.bindings] == ["stays"]
+    for name in OVER:
+        refused(scene.publish(name, b"later"), "Unroutable")
+        for kind, *fields in (
+            (messages.DeclareQueue, name, QueueSettings(), True), (messages.PurgeQueue, name),
+            (messages.DeleteQueue, name, 1), (messages.Bind, Binding("e", "", name)),
+            (messages.ListQueues, [name]),
+        ):  # fmt: skip
+            refused(scene.peer.ask(kind, *fields), "UnknownQueue")
+        settings = QueueSettings()
+        text = refused(scene.peer.ask(messages.DeclareQueue, name, settings), "QueueInUse")
+        assert f"xid {XID}" in text
+        assert "has messages for it" in text
+    refused(scene.publish("", b"x", to=scene.exchange("to-nobody", ExchangeKind.FANOUT)), "Unroutable")
+    assert scene.publish("", b"x", to=scene.exchange("e", ExchangeKind.FANOUT)).base_offset == 0
+    assert scene.counts("stays")[0] == 1
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_and_go_with_its_outcome_which_brings_them_nothing(is_commit: bool):
+    scene = over_and_needed()
+    decision = messages.Commit if is_commit else messages.Rollback
+    assert isinstance(scene.peer.ask(decision, xid=XID), (messages.Committed, messages.Done))
+    go_on(scene)
+    fold = scene.room.broker.queues.declarations.fold
+    assert list(fold.queues) == ["stays"]
+    assert not fold.hidden
+    assert scene.room.broker.queues.gauges()["queue_unrouted"] == (3 if is_commit else 0)
+    assert scene.counts("stays")[0] == is_commit
+    for name in OVER:
+        scene.queue(name)
+        assert scene.counts(name) == (0, 0, 0, 0)
+
+
+def test_after_a_start_a_durable_one_is_there_again_for_as_long_as_it_may_be_unused():
+    scene = over_and_needed()
+    scene.restart()
+    assert [each.name for each in scene.peer.ask(messages.ListQueues).queues] == ["left", "stays", "unused"]
+    scene.room.clock.advance(2 * SECOND)
+    go_on(scene)
+    assert [each.name for each in scene.peer.ask(messages.ListQueues).queues] == ["left", "stays"]
+    assert isinstance(scene.peer.ask(messages.Commit, xid=XID), messages.Committed)
+    go_on(scene)
+    refused(scene.peer.ask(messages.ListQueues, ["unused"]), "UnknownQueue")
+    assert scene.counts("left")[0] == 1
+
+
+def test_who_waits_at_a_queue_that_is_over_hears_so():
+    scene = Scene()
+    queue = scene.queue(auto_delete=True)
+    scene.peer.ask(messages.Add, 1, SELF, data=framed("q", b"x"))
+    scene.other.ask(messages.Consume, queue, 1)
+    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=100 * SECOND)
+    scene.other.leave()
+    refused(scene.peer.answer(waits), "UnknownQueue")
+    refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
+
+
+def test_what_sessions_have_of_a_queue_that_is_over_they_may_acknowledge():
+    scene = Scene()
+    queue = scene.queue(auto_delete=True)
+    scene.publish("q", b"a")
+    assert scene.taken(queue) == [b"a"]
+    scene.peer.ask(messages.Add, 1, SELF, data=framed("q", b"x"))
+    scene.other.ask(messages.Consume, queue, 1)
+    scene.other.leave()
+    scene.room.engine.sync()
+    assert isinstance(scene.acknowledge(queue, 0), messages.Done)
+
+
 def test_an_exclusive_queue_goes_after_the_transaction_that_needs_it_or_with_the_process():
     scene = Scene()
     queue = scene.queue(exclusive=True)
     scene.publish("q", b"a")
     scene.taken(queue)
-    xid = Xid(1, b"order 7", b"")
-    scene.peer.ask(messages.Prepare, 1, xid, Totals(0, 0, 0), positions=acknowledged(queue, 0))
+    scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 0))
     scene.peer.leave()
-    scene.room.engine.sync()
-    assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
-    scene.room.broker.queues.expire(scene.room.engine.now())
-    assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
+    for _ in range(2):
+        go_on(scene)
+        refused(scene.other.ask(messages.ListQueues, ["q"]), "UnknownQueue")
+        assert "q" in scene.room.broker.queues.declarations.fold.queues
     scene.restart()
     refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
-    assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
+    assert isinstance(scene.peer.ask(messages.Commit, xid=XID), messages.Committed)
     refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
 
 
@@ -179,7 +294,8 @@ def test_queues_that_transactions_need_do_not_keep_others_from_going():
     scene.room.clock.advance(2 * SECOND)
     scene.room.broker.queues.expire(scene.room.engine.now())
     refused(scene.peer.ask(messages.DeclareQueue, "other", passive=True), "UnknownQueue")
-    assert scene.room.broker.queues.gauges()["queues"] == DELETED_AT_ONCE + 10
+    assert scene.room.broker.queues.gauges()["queues"] == 0
+    assert len(scene.room.broker.queues.declarations.fold.queues) == DELETED_AT_ONCE + 10
 
 
 def test_a_wait_that_ends_with_its_session_was_use():

@@ -78,12 +78,12 @@ class Level:
 
 class Queue:
     """A queue, with a level for each priority, the lowest first. ``used_at`` is when it was declared, or its messages
-    taken or waited for, last.
+    taken or waited for, last. ``is_hidden``: it is over, and a transaction needs it.
     """
 
     def __init__(self, name: str, partition: int, rules: QueueRules) -> None:
         self.name, self.partition, self.rules = name, partition, rules
-        self.used_at = 0
+        self.used_at, self.is_hidden = 0, False
         self.levels = [Level(self, partition + priority) for priority in range(rules.max_priority + 1)]
 
     def kept(self) -> Queue:

@@ -244,7 +244,7 @@ def _count(model: Model, level: Level, session: str, offsets: Sequence[int], now
 
 def purge(model: Model, session: str, name: str, now: int) -> Answer | Ticket:
     """Finish what could be delivered once what has been accepted is forced; nothing that comes later."""
-    queue = model.queues.get(name)
+    queue = model.queue(name)
     if queue is None:
         return refused("UnknownQueue")
     ends = {level.partition: level.end for level in queue.levels}

@@ -132,7 +132,16 @@ class Model:
 
     def queue_at(self, partition: int) -> Queue | None:
         """Return the queue that requests name by that partition, its first."""
-        return next((each for each in self.queues.values() if each.partition == partition), None)
+        return next((each for each in self.shown_queues.values() if each.partition == partition), None)
+
+    def queue(self, name: str) -> Queue | None:
+        """Return the queue of that name that requests find."""
+        return self.shown_queues.get(name)
+
+    @property
+    def shown_queues(self) -> dict[str, Queue]:
+        """Those that are not hidden."""
+        return {name: each for name, each in self.queues.items() if not each.is_hidden}
 
     @property
     def levels(self) -> list[Level]:
@@ -165,7 +174,7 @@ class Model:
 
     def ways(self, exchange: Exchange, message: Message) -> tuple[int, ...]:
         """Return the partitions that a message goes to."""
-        names = self.topology.route(exchange, message, self.queues)
+        names = self.topology.route(exchange, message, self.shown_queues)
         waits = [
             self.rooms[each.number].partition
             for each in self.topology.exchanges.values()

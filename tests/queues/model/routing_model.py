@@ -136,7 +136,11 @@ class Topology:
             if known.delayed and message.is_to_wait:
                 found.add(waiting_name(known))
                 continue
-            fitting = [rule for rule in self.rules_of(name) if _fits(known.kind, rule, message)]
+            fitting = [
+                rule
+                for rule in self.rules_of(name)
+                if (rule.to_exchange or rule.to in queues) and _fits(known.kind, rule, message)
+            ]
             if not fitting and known.alternate is not None and known.alternate in self.exchanges:
                 self.on_alternate()
                 left.append(known.alternate)

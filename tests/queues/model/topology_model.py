@@ -13,7 +13,9 @@ MATCHES = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 
 def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive: bool = False) -> Answer:
-    known = model.queues.get(name)
+    known = model.queue(name)
+    if known is None and name in model.queues and not passive:
+        return refused("QueueInUse")
     if known is None:
         if passive:
             return refused("UnknownQueue")
@@ -35,7 +37,7 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
 def delete_queue(
     model: Model, name: str, partition: int, if_empty: bool = False, if_unused: bool = False
 ) -> Answer:
-    queue = model.queues.get(name)
+    queue = model.queue(name)
     if queue is None or queue.partition != partition:
         return refused("UnknownQueue")
     if if_empty and queue.copies:
@@ -162,7 +164,7 @@ def _ends(model: Model, rule: Rule) -> Answer | None:
     exchanges = model.topology.exchanges
     if rule.exchange not in exchanges or (rule.to_exchange and rule.to not in exchanges):
         return refused("UnknownExchange")
-    if not rule.to_exchange and rule.to not in model.queues:
+    if not rule.to_exchange and rule.to not in model.shown_queues:
         return refused("UnknownQueue")
     if not rule.exchange or (rule.to_exchange and not rule.to):
         return refused("InvalidSetting")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
 from journal.records.access_entries import Resource
+from journal.records.queue_entries import Binding
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
@@ -50,14 +51,13 @@ class QueueListing:
 
     def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
         """List queues."""
-        known = {name: each for name, each in self._fold.queues.items() if not each.has_waiting}
-        names, following = self._listed(Resource.QUEUE, known, command, session)
+        names, following = self._listed(Resource.QUEUE, self.names(), command, session)
         found = [self.info(self._declarations.queue(name)) for name in names]
         is_filtered = command.names is None and session.rights is not None
         return Queues(command.correlation, found, following, is_filtered)
 
     def _listed(
-        self, kind: Resource, known: Mapping[str, Any], command: ListQueues | ListExchanges, session: Session
+        self, kind: Resource, known: Iterable[str], command: ListQueues | ListExchanges, session: Session
     ) -> tuple[Sequence[str], str | None]:
         """Return the names of a page, of those that the session may describe, and what the next page is behind."""
         names, after, limit = command.names, command.after, command.limit
@@ -100,7 +100,7 @@ class QueueListing:
                 following = found[-1].name
                 break
             left -= len(exchange.bindings)
-            bindings = list(exchange.bindings) if command.bindings else []
+            bindings = self._bindings(exchange) if command.bindings else []
             found.append(
                 ExchangeInfo(
                     exchange.name, exchange.number, exchange.settings, exchange.taken, bindings,
@@ -110,11 +110,17 @@ class QueueListing:
         is_filtered = command.names is None and session.rights is not None
         return Exchanges(command.correlation, found, following, is_filtered)
 
+    def _bindings(self, exchange: Exchange) -> list[Binding]:
+        """Return the bindings of an exchange to what is there."""
+        hidden = self._fold.hidden
+        return [each for each in exchange.bindings if each.to_exchange or each.destination not in hidden]
+
     # -- figures -----------------------------------------------------------------------------------
 
-    def names(self) -> Iterable[str]:
-        """Return the names of all queues."""
-        return [name for name, each in self._fold.queues.items() if not each.has_waiting]
+    def names(self) -> list[str]:
+        """Return the names of all queues that are not over."""
+        hidden = self._fold.hidden
+        return [name for name, each in self._fold.queues.items() if not (each.has_waiting or name in hidden)]
 
     def partitions(self) -> Set[int]:
         """Return the partitions of all queues."""

@@ -87,6 +87,10 @@ class Queueing:
         """The sessions of exclusive queues, by partition."""
         self.is_open: Callable[[int], bool] = bool
         """Whether a session of that number has not ended."""
+        self._hidden: dict[int, tuple[str, int]] = {}
+        """Queues that are over and that an undecided transaction needs, by partition: why they are over, and how many
+        messages they had ever got by then.
+        """
         self.circles = 0
         """Dead letters that were dropped because they went in a circle."""
         self.handlers: dict[type[Request], Any] = {
@@ -232,9 +236,13 @@ class Queueing:
         return queue
 
     def check_owner(self, queue: DeclaredQueue, session: Session) -> None:
-        """Raise QueueInUse for a queue that is exclusive to another session, and UnknownQueue for one of what is to
-        wait at an exchange: somebody has guessed its number.
+        """Raise QueueInUse for a queue that is exclusive to another session, and UnknownQueue for one that is over, or
+        of what is to wait at an exchange: somebody has guessed its number.
         """
+        if queue.partition in self._hidden:
+            raise UnknownQueue(
+                f"there is no queue {queue.name!r} any more; nothing has changed. Declare it first"
+            )
         if queue.has_waiting:
             raise UnknownQueue(
                 f"partition number {queue.partition} is no queue's; nothing has changed. Ask for the queue by its name"
@@ -286,6 +294,8 @@ class Queueing:
     def _why_over(self, queue: DeclaredQueue, now: int) -> str:
         """Return why a queue is to be deleted; nothing if it is not."""
         partition, settings = queue.partition, queue.settings
+        if partition in self._hidden:
+            return self._hidden[partition][0]
         if settings.exclusive and not self.is_open(self._owners.get(partition, 0)):
             return "its session has ended"
         if self._consumers.has_left(partition):
@@ -329,13 +339,34 @@ class Queueing:
         return bool(state.is_delivered or self.takes.waiting_at(number) or self._consumers.count(number))
 
     def _end(self, queue: DeclaredQueue, why: str) -> bool:
-        """Delete a queue; return whether it has gone: one that an undecided transaction needs goes after that."""
+        """Delete a queue; return whether it has gone. One that an undecided transaction needs is hidden, and goes after
+        that: what its commit brings is dropped.
+        """
+        state = self._deliveries.of(queue)
+        got = sum(each.store.end_offset for each in state.levels)
         try:
             self._delete(queue, None)
-        except QueueInUse:
+        except QueueInUse as error:
+            if not queue.has_waiting and queue.partition not in self._hidden:
+                self._hide(queue, why, got, str(error))
             return False
-        self.log.info("queue {queue!r} is deleted: {why}", queue=queue.name, why=why)
+        _, before = self._hidden.pop(queue.partition, (why, got))
+        self.publishing.unrouted += got - before
+        self.log.info(
+            "queue {queue!r} is deleted: {why}; {count} of transactions dropped that were decided since",
+            queue=queue.name, why=why, count=count_text(got - before, "message"),
+        )  # fmt: skip
         return True
+
+    def _hide(self, queue: DeclaredQueue, why: str, got: int, needed: str) -> None:
+        """Let nobody use a queue any more that cannot go yet."""
+        self._hidden[queue.partition] = why, got
+        self._fold.hidden.add(queue.name)
+        self.takes.queue_over(queue)
+        self.log.info(
+            "queue {queue!r} is over: {why}; it is hidden, and goes later: {needed}",
+            queue=queue.name, why=why, needed=needed,
+        )  # fmt: skip
 
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""
@@ -412,7 +443,7 @@ class Queueing:
         return Done(command.correlation)
 
     def _check_bound(self, binding: Binding, session: Session) -> None:
-        queue = None if binding.to_exchange else self._fold.queues.get(binding.destination)
+        queue = None if binding.to_exchange else self.declarations.known_queue(binding.destination)
         if queue is not None:
             self.check_owner(queue, session)
 
@@ -422,7 +453,7 @@ class Queueing:
         """Return the figures of all queues together."""
         states = [each for each in self._deliveries.all() if not each.queue.has_waiting]
         return {
-            "queues": len(self._fold.queues) - len(self._fold.delayed) - len(self._fold.ownerless),
+            "queues": len(self.listing.names()),
             "exchanges": len(self._fold.exchanges),
             "queue_messages": sum(each.left for each in states),
             "queue_unacknowledged": sum(each.unacknowledged for each in states),

@@ -434,6 +434,10 @@ class Takes:
         self.deliveries.forget(queue)
         for number in queue.partitions:
             self.removals.forget(number)
+        self.queue_over(queue)
+
+    def queue_over(self, queue: DeclaredQueue) -> None:
+        """Refuse what waits at a queue that nobody may use any more, and end its consumers."""
         self.consumers.forget(queue.partition)
         self._last_looks.pop(queue.partition, None)
         for waiting in self._lines.pop(queue.partition, ()):
