@@ -59,6 +59,7 @@ class World:
         self.model = model
         model.on_record = lambda: self.kept.append(model.kept())
         model.is_forced = lambda: self.room.engine.forced_lsn + 1 == self.room.engine.next_lsn
+        model.told = self._told
         model.return_some, model.note = partial(return_some, model), self.count
         model.topology.on_alternate = lambda: self.count("alternate ways")
         self._begin_anew()
@@ -150,6 +151,14 @@ class World:
             elif engine.next_lsn == before:
                 return
         raise Violation(f"expected: the broker comes to rest\nfound:    {broker.dead_letters.obstacles}")
+
+    def _told(self, ticket: Ticket) -> tuple[int, int] | None:
+        """Return the first message of an answer that has come and was not compared yet."""
+        for client, answer, _ in self.inbox:
+            asked = self.asked.get((client, answer.correlation))
+            if asked is not None and asked.answer is ticket and getattr(answer, "runs", None):
+                return answer.partition, answer.runs[0][0]
+        return None
 
     def logged(self, partition: int, offset: int) -> Message | None:
         """Return the message, without headers of its own, that the log of a queue has there."""

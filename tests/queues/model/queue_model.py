@@ -106,6 +106,8 @@ class Model:
         self.on_record: Callable[[], object] = lambda: None
         self.note: Callable[[str], object] = lambda what: None
         """Called with what has happened by itself, for histories that count."""
+        self.told: Callable[[Ticket], Place | None] = lambda ticket: None
+        """Returns the first message of the broker's answer to somebody who waits, if there is one."""
         self.return_some: Callable[[int], object] = lambda now: None
         """Returns what the first of those that have ended has of one queue."""
 
@@ -303,10 +305,22 @@ class Model:
             has_moved = False
             while self._move_next(now, log) or self._publish_next(now, log):
                 has_moved = True
+                self._serve_early(now)
             if not (released or ending or has_moved or self.ended):
                 return
             while self.ended and not (released or ending or has_moved):
                 self.return_some(now)
+
+    def _serve_early(self, now: int) -> None:
+        """Serve those that wait at queues with priorities what has just been moved there, if the broker has done so
+        before more of another priority was moved: each move has a force of its own, or several have one.
+        """
+        for queue in self.queues.values():
+            line = self.waiting.get(queue.partition)
+            place = self.told(line[0]) if line and len(queue.levels) > 1 else None
+            if place is not None and (copy := self.copy_at(place)) is not None:
+                copy.shown = True
+                self.serve(now, [queue])
 
     def _release(self, partitions: Sequence[int], now: int) -> None:
         for level in self.levels:
