@@ -29,16 +29,17 @@ class DueCheckpoints:
         """Make so many though nothing is journaled: files go with them."""
         self._further = count
 
-    def is_due(self, now: int, kept_lsn: int | None, *, keeps_files: bool) -> bool:
+    def is_due(self, now: int, kept_lsn: int | None, *, keeps_files: bool, free_bytes: int) -> bool:
         """Return whether one is to begin now. ``kept_lsn`` is that of the newest, None without one.
 
         ``keeps_files``: there are files that only further checkpoints let go. These come after the interval though
-        nothing else is journaled, and at once on a full disk, where nothing is before these files are gone.
+        nothing else is journaled; and at once where new work is refused, which it is until these files are gone, unless
+        so few bytes of the disk are free that the checkpoint might find no room itself.
         """
         engine, settings = self._engine, self._settings
         is_time = now - self._began >= settings.checkpoint_interval
-        if keeps_files and not self._further and (is_time or engine.full):
-            self._further = 1
+        if keeps_files and not self._further:
+            self._further = int(is_time or (engine.full and free_bytes >= settings.file_bytes))
         if engine.busy:
             self._requested = False
             return False

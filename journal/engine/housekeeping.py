@@ -375,7 +375,8 @@ class Housekeeping:
         engine, kept = self._engine, self._kept[-1].lsn if self._kept else None
         if self.compactor.wants_checkpoints():
             self._checkpoints.request_further(2)
-        if not self._checkpoints.is_due(now, kept, keeps_files=self._keeps_dropped()):
+        keeps_files = self._keeps_dropped()
+        if not self._checkpoints.is_due(now, kept, keeps_files=keeps_files, free_bytes=self.free_bytes):
             return False
         if engine.last_lsn == kept:
             engine.accept(Mark(engine.now()))  # a checkpoint is named by its LSN

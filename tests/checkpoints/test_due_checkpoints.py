@@ -10,7 +10,9 @@ from journal.records.record import TopicDeleted
 from tests.support.engine_room import SMALL, Room, contents
 
 MINUTE = 60_000_000
-EACH_MINUTE = msgspec.structs.replace(SMALL, checkpoint_interval=MINUTE, checkpoint_bytes=64 * MIB)
+EACH_MINUTE = msgspec.structs.replace(
+    SMALL, checkpoint_interval=MINUTE, checkpoint_bytes=64 * MIB, low_water_bytes=MIB
+)
 
 
 def room_with_a_deleted_topic() -> Room:
@@ -66,6 +68,12 @@ def test_on_a_full_disk_it_goes_at_once():
     room = room_with_a_deleted_topic()
     room.plan.free_bytes = room.engine.housekeeping.reserve_bytes - 1
     assert minutes_until_gone(room) == 0
+
+
+def test_but_not_where_the_checkpoint_might_find_no_room():
+    room = room_with_a_deleted_topic()
+    room.plan.free_bytes = EACH_MINUTE.file_bytes - 1
+    assert minutes_until_gone(room) == 2
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1])
