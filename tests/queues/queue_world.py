@@ -347,11 +347,12 @@ class World:
         if not fitting:
             whys = [different(expected(model, self.now), found) for model in candidates]
             raise Violation("expected: one of these\nfound:    " + "\n      or: ".join(dict.fromkeys(whys)))
-        model = fitting[-1]
         if len(self.kept) > 1:
-            survives = "all" if model is self.kept[-1] else "none" if model is self.kept[0] else "a part"
+            last = fitting[-1]
+            survives = "all" if last is self.kept[-1] else "none" if last is self.kept[0] else "a part"
             self.count(f"{survives} of what was unforced survives")
-        self._take_over(model)
+        # Of several the one that lost most: what it has done since the start it has done as the logs say.
+        self._take_over(fitting[0])
 
     def _come_to_rest(self, model: Model) -> None:
         """Let a model do what a broker does by itself after a start, and what follows when all is looked at once."""
