@@ -305,6 +305,11 @@ class Engine:
         else:
             self._newest.waiters.append((deliver, answer))
 
+    @property
+    def is_all_shown(self) -> bool:
+        """Whether everything accepted so far is forced and shown: :meth:`when_forced` would call at once."""
+        return self._newest is None and self.large_commits.current is None
+
     def newest_times(self) -> GroupTimes | None:
         """Return the times, recorded from now on, of the group with the newest accepted records; None if all is
         forced.

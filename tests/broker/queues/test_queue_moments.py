@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from journal.formats import frame
+from journal.formats.offset_set_bytes import encode_offsets
 from journal.records.group_entries import Retried
 from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.testing import MemoryFile
@@ -20,8 +22,10 @@ from tests.broker.queues.scene import (
     acknowledged,
     expiring,
     framed,
+    offsets,
     pass_time,
     settled,
+    values_of,
 )
 from tests.support.broker_room import refused
 from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
@@ -341,3 +345,42 @@ def test_more_purges_than_may_be_under_way_are_refused_when_they_come():
     *purged, one_more = [scene.peer.answer(each) for each in purges]
     assert [each.messages for each in purged] == [1] + [0] * (MOST_AT_ONCE - 1)
     assert refused(one_more, "LimitExceeded")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_who_has_sent_a_message_gets_it_though_all_that_was_there_had_expired(durable: bool, is_first: bool):
+    scene = Scene()
+    queue = scene.queue(message_ttl=SECOND, durable=durable)
+    scene.publish("q", b"old", b"older")
+    if not is_first:
+        assert scene.taken(queue, peer=scene.other) == [b"old", b"older"]
+    scene.room.clock.advance(2 * SECOND)
+    scene.peer.tell(messages.Send, SELF, data=framed("q", b"new"))
+    asked = scene.peer.tell(messages.TakeMessages, queue, 10)
+    if not is_first:
+        scene.other.tell(messages.GiveBack, queue, encode_offsets(offsets(0, 1), 0), 0)
+    for _ in range(3):
+        scene.room.engine.sync()
+        scene.room.timers.advance(0.001)
+    answer = scene.peer.answer(asked)
+    assert values_of(answer, scene.peer) == [b"new"]
+    nothing = scene.peer.tell(messages.TakeMessages, queue, 10)
+    scene.room.engine.sync()
+    assert scene.peer.answer(nothing).runs == []
+
+
+def test_who_gets_nothing_hears_so_though_expired_messages_came_back_meanwhile():
+    scene = Scene()
+    queue = scene.queue(message_ttl=SECOND)
+    scene.queue("other")
+    scene.publish("q", b"old")
+    assert scene.taken(queue, peer=scene.other) == [b"old"]
+    scene.room.clock.advance(2 * SECOND)
+    scene.peer.tell(messages.Send, SELF, data=framed("other", b"x"))
+    asked = scene.peer.tell(messages.TakeMessages, queue, 10)
+    scene.other.tell(messages.GiveBack, queue, encode_offsets(offsets(0), 0), 0)
+    for _ in range(3):
+        scene.room.engine.sync()
+        scene.room.timers.advance(0.001)
+    assert scene.peer.answer(asked).runs == []

@@ -18,7 +18,9 @@ class Waiting:
     Unless it ``waits`` it is in line until what was accepted before it is forced.
     """
 
-    __slots__ = ("command", "consumer", "is_ended", "is_in_line", "session", "timer", "until", "waits")
+    __slots__ = (
+        "command", "consumer", "is_ended", "is_forced", "is_in_line", "looks", "session", "timer", "until", "waits",
+    )  # fmt: skip
 
     def __init__(
         self, session: Session, command: TakeMessages, until: int, consumer: Consumer | None, waits: bool
@@ -26,6 +28,10 @@ class Waiting:
         self.session, self.command, self.until, self.consumer = session, command, until, consumer
         self.waits = waits
         self.is_in_line = False
+        self.looks = False
+        """Whether it is to be looked at when what was accepted before it is forced."""
+        self.is_forced = False
+        """Whether that was so."""
         self.is_ended = False
         """Whether it was cancelled, or its consumer has ended: it takes nothing more."""
         self.timer: Any = None

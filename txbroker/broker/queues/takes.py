@@ -108,8 +108,7 @@ class Takes:
         self._lines.setdefault(command.partition, TakeLine()).append(waiting, rests=not gets)
         self._wait(state, waiting)
         if wait <= 0:
-            # Who has sent a message and asks for one must not hear that there is none.
-            self._engine.when_forced(self._take_forced, waiting)
+            self._look_when_forced(waiting)
         elif session.making >= MOST_AT_ONCE and gets:
             self._serve_on(command.partition, PAUSE)
 
@@ -128,10 +127,19 @@ class Takes:
             self.removals.taken(given)
         return given is not None
 
+    def _look_when_forced(self, waiting: Waiting) -> None:
+        """Have a request answered at last when what was accepted is there: who has sent a message and asks for one must
+        not hear that there is none.
+        """
+        if not waiting.looks:
+            waiting.looks = True
+            self._engine.when_forced(self._take_forced, waiting)
+
     def _take_forced(self, waiting: Waiting) -> None:
         """Answer a request that waits no longer than until everything that was accepted before it is there: in its turn
         of those that get something, or with nothing.
         """
+        waiting.is_forced = True
         number = waiting.command.partition
         if not waiting.is_in_line:
             return
@@ -334,12 +342,20 @@ class Takes:
         may wait.
         """
         number, count = state.queue.partition, self._of_session.get(waiting.session.number, 0)
-        is_over = waiting.until <= self._engine.now() or self.deliveries.at(number) is None
-        if waiting.is_ended or is_over or count >= self._most_waiting(waiting.session):
+        engine = self._engine
+        if waiting.waits:
+            is_over = waiting.until <= engine.now()
+        else:
+            is_over = waiting.is_forced or engine.is_all_shown
+        if waiting.is_ended or is_over or self.deliveries.at(number) is None:
+            return False
+        if count >= self._most_waiting(waiting.session):
             return False
         self.consumers.gives_up_place(waiting.consumer)
         self._lines.setdefault(number, TakeLine()).put_back(waiting)
         self._wait(state, waiting)
+        if not waiting.waits:
+            self._look_when_forced(waiting)
         return True
 
     def _stop_waiting(self, waiting: Waiting) -> None:
