@@ -14,6 +14,7 @@ from journal.backup.contents import Contents, contents, newest_start
 from journal.backup.manifest import Manifest, StoredFile, write_manifest
 from journal.backup.object_store import ObjectStore, prove
 from journal.backup.pace import Pace
+from journal.backup.pruning import sweep
 from journal.backup.stored_directory import check_stored
 from journal.errors import CorruptData, FilesReleased, InvalidSetting
 from journal.interfaces import IClock, IFilesystem
@@ -64,21 +65,22 @@ def make_backup(
     With ``verify`` all of it is read again, and compared as ``txbroker verify --deep`` does. Raises
     :class:`FilesReleased` if the files were not held to the end, :class:`CorruptData` if they are damaged,
     :class:`InvalidSetting` if they are not those of the engine that holds them, :class:`DirectoryLocked` if something
-    else works in the directory of backups, :class:`ForeignDirectory`, and ``OSError``. Then no backup was made. The
-    hold is released in any case.
+    else works in the directory of backups, :class:`ForeignDirectory`, and ``OSError``. Then no backup was made, and
+    what was copied is removed. The hold is released in any case.
     """
     pace = pace or Pace()
     try:
         layout.prepare(backups)
         lock = backups.lock(layout.LOCK)
         try:
-            layout.sweep(backups)
-            return _Making(source, backups, hold, clock, pace, verify, progress or _silent).run()
-        finally:
+            sweep(backups)
             try:
-                layout.sweep(backups)
-            finally:
-                lock.release()
+                return _Making(source, backups, hold, clock, pace, verify, progress or _silent).run()
+            except BaseException:
+                sweep(backups)
+                raise
+        finally:
+            lock.release()
     finally:
         hold.release()
 

@@ -11,7 +11,7 @@ from journal.backup.manifest import read_manifest
 from journal.backup.pruning import prune
 from journal.backup.restoring import restore
 from journal.constants import RESTORED_STARTS
-from journal.errors import CorruptData
+from journal.errors import CorruptData, FilesReleased
 from journal.formats import filenames
 from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, PowerCut, cut_power_at
 from tests.backup.backup_scene import at_the_cut, backed_up, clock, held, lived_in, restored, work_on
@@ -107,12 +107,67 @@ def test_a_power_cut_during_a_prune_leaves_whole_backups(part):
         assert set(list(states)[2:]) <= found
         prune(after, keep=2)
         assert len(check_all(after, states, f"again, cut at {nth}")) == 2
-        needed = {name for each in layout.backup_names(after) for name in objects_of(after, each)}
-        assert set(layout.stored_objects(after)) == needed
+        assert set(layout.stored_objects(after)) == needed_in(after)
 
 
 def objects_of(backups, name):
     return read_manifest(backups, name).objects()
+
+
+def needed_in(backups):
+    """Return the objects that the backups need."""
+    return {name for each in layout.backup_names(backups) for name in objects_of(backups, each)}
+
+
+@in_parts
+def test_what_a_backup_left_that_was_cut_is_removed_by_the_next_one_whether_it_is_made_or_fails(part):
+    room, disk, states = lived_in(), MemoryFilesystem(), {}
+    states[backed_up(room, disk).manifest.name] = at_the_cut(room)
+    work_on(room, 3)
+    states[layout.backup_name(2, next(iter(states))[7:])] = at_the_cut(room)
+
+    def work(backups):
+        make_backup(room.inner, backups, EngineHold(room.engine), clock())
+
+    left = 0
+    for which, (nth, after) in enumerate(cuts(disk, work, part)):
+        left += set(layout.stored_objects(after)) > needed_in(after)
+        if which % 2:
+            hold = EngineHold(room.engine)
+            hold.release()
+            with pytest.raises(FilesReleased):
+                backed_up(room, after, hold)
+        else:
+            backed_up(room, after)
+        assert set(layout.stored_objects(after)) == needed_in(after), f"cut at {nth}"
+        assert after.list_directory(layout.SCRATCH) == []
+        check_all(after, states | {name: at_the_cut(room) for name in layout.backup_names(after)[1:]}, nth)
+    assert left > 3
+
+
+def test_a_sweep_removes_nothing_of_a_backup_that_a_power_cut_may_bring_back():
+    """A killed prune has unlinked its manifest, and nobody has forced that."""
+    room, disk, states = lived_in(), MemoryFilesystem(), {}
+    for number in (2, 3):
+        states[backed_up(room, disk).manifest.name] = at_the_cut(room)
+        work_on(room, number)
+
+    def kill(kind, path):
+        if path == layout.MANIFESTS:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        prune(FaultFilesystem(disk, FaultPlan(on_operation=kill)), keep=1)
+    assert len(layout.backup_names(disk)) == 1
+    for nth in range(1, 40):
+        killed = disk.kill_clone()
+        hold = EngineHold(room.engine)
+        hold.release()
+        with pytest.raises((PowerCut, FilesReleased)):
+            backed_up(room, FaultFilesystem(killed, FaultPlan(on_operation=cut_power_at(nth))), hold)
+        for survive in SURVIVALS:
+            found = check_all(killed.crash_clone(nth, survive), states, f"cut at {nth}")
+            assert found >= set(list(states)[1:])
 
 
 @in_parts

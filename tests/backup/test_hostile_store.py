@@ -17,8 +17,8 @@ from journal.backup.pace import Pace
 from journal.backup.pruning import prune
 from journal.backup.restoring import restore
 from journal.check import Level, verify
-from journal.errors import CorruptBackup, CorruptData, JournalPoisoned, UnknownBackup
-from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem
+from journal.errors import CorruptBackup, CorruptData, FilesReleased, JournalPoisoned, UnknownBackup
+from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
 from journal.vfs.filesystem import OSFilesystem
 from tests.backup.backup_scene import at_the_cut, backed_up, clock, held, lived_in, restored
 from tests.broker.queues.compacting import Compacting, value
@@ -100,6 +100,28 @@ def test_what_a_killed_backup_left_is_swept(scene):
     assert list((backups.root / layout.SCRATCH).iterdir()) == []
 
 
+def test_while_a_manifest_cannot_be_read_no_object_is_swept(scene):
+    """What it needs is not known, and it may be put back from a copy."""
+    room, backups, manifest = scene
+    room.send(b"more")
+    backed_up(room, backups)
+    path = backups.root / layout.manifest_file(manifest.name)
+    sound = path.read_bytes()
+    path.write_bytes(b"rotten")
+    unneeded = "ab" * 32
+    (backups.root / layout.OBJECTS / "ab").mkdir(exist_ok=True)
+    (backups.root / layout.object_file(unneeded)).write_bytes(b"of a killed backup")
+    hold = EngineHold(room.engine)
+    hold.release()
+    with pytest.raises(FilesReleased):
+        backed_up(room, backups, hold)
+    assert unneeded in layout.stored_objects(backups)
+    path.write_bytes(sound)
+    prove(backups, manifest.objects(), Pace())
+    backed_up(room, backups)
+    assert unneeded not in layout.stored_objects(backups)
+
+
 # -- disks without room ----------------------------------------------------------------------------
 
 
@@ -112,6 +134,17 @@ def full_from(nth):
         count += 1
         if count >= nth:
             raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    return FaultPlan(on_operation=look)
+
+
+def full_but_for_removal(nth):
+    """Return a plan by which the disk takes no byte and no name from the nth change on, but what it has may go."""
+    full = full_from(nth).on_operation
+
+    def look(kind, path):
+        if kind not in (Operation.UNLINK, Operation.FORCE_DIRECTORY):
+            full(kind, path)
 
     return FaultPlan(on_operation=look)
 
@@ -146,6 +179,24 @@ def test_wherever_room_ends_there_is_a_whole_backup_or_none_and_the_files_are_re
         if nth % 5 == 0:  # there is room again
             backed_up(room, full, verify=True)
             assert held(Room(restored(full)[0])) == expected
+    else:
+        pytest.fail("it never ended")
+
+
+def test_wherever_room_ends_a_backup_leaves_nothing_that_no_backup_needs():
+    room, disk = lived_in(), MemoryFilesystem()
+    first = backed_up(room, disk).manifest
+    room.send(b"more", b"v" * 50_000)
+    room.flush()
+    room.checkpoint()
+    for nth in range(1, 200):
+        full = disk.kill_clone()
+        work = partial(make_backup, room.inner, FaultFilesystem(full, full_but_for_removal(nth)))
+        if finds_room(lambda work=work: work(hold=EngineHold(room.engine), clock=clock())):
+            assert nth > 10
+            break
+        if layout.backup_names(full) == [first.name]:
+            assert set(layout.stored_objects(full)) == first.objects().keys(), f"full from {nth}"
     else:
         pytest.fail("it never ended")
 

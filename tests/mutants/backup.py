@@ -125,14 +125,14 @@ MUTANTS: Final = (
     Mutant(
         "what was left is not swept",
         _CREATION,
-        "            layout.sweep(backups)\n            return",
-        "            return",
+        "            sweep(backups)\n            try:\n",
+        "            try:\n",
     ),
     Mutant(
         "what a failure leaves stays",
         _CREATION,
-        "            try:\n                layout.sweep(backups)\n            finally:",
-        "            try:\n                pass\n            finally:",
+        "                sweep(backups)\n                raise",
+        "                raise",
     ),
     Mutant(
         "two work in a directory of backups",
@@ -141,7 +141,16 @@ MUTANTS: Final = (
         'lock = backups.lock("objects/lock")',
     ),
     # -- prune
-    Mutant("prune forces no names", _PRUNING, "        backups.force_directory(layout.MANIFESTS)\n", ""),
+    Mutant("prune forces no names", _PRUNING, "    backups.force_directory(layout.MANIFESTS)\n", ""),
+    Mutant(
+        "objects of a backup whose manifest cannot be read are swept",
+        _PRUNING,
+        "    except CorruptBackup:\n        return\n",
+        "    except CorruptBackup:\n        needed = set()\n",
+    ),
+    Mutant(
+        "objects that no backup needs are not swept", _PRUNING, "    _remove_unneeded(backups, needed)\n", ""
+    ),
     Mutant("prune removes what is needed", _PRUNING, "if digest not in needed:", "if True:"),
     Mutant("prune keeps the oldest", _PRUNING, "names[-keep:]", "names[:keep]"),
     # -- the restore

@@ -98,8 +98,8 @@ def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, ver
     except OSError as error:
         raise Failure(
             f"a call of the system failed: {error}. No backup was made, unless 'txbroker backup list' has it; what was "
-            "written of it counts for nothing, and is removed by the next one. Make room if there is none, and run it "
-            "again",
+            "written of it counts for nothing, and is removed (at the latest by the next one). Make room if there is "
+            "none, and run it again",
             Exit.IO_FAILED,
         ) from error
 
