@@ -8,11 +8,12 @@ what a crash at the cut would have left.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from journal.checkpoints.rows import read_sound
 from journal.errors import NEXT_STEP, CorruptData, CorruptJournal
+from journal.folds.identity import IdentityFold
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.filenames import SegmentKind, segment_file
@@ -24,7 +25,7 @@ from journal.formats.witness import Witness, pack_witness
 from journal.interfaces import IFilesystem
 from journal.log.start_history import Starts
 from journal.records.journal_headers import FIRST_GROUP, FileHeader
-from journal.records.record import Started
+from journal.records.record import Identified, Started
 from journal.recovery.first_use import check_version
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size, window
@@ -72,6 +73,7 @@ class _JournalEnd(NamedTuple):
     header: FileHeader
     lsn: int
     started: Started | None
+    identity: str
 
 
 def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents:
@@ -104,8 +106,7 @@ def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents
             pieces += _log(filesystem, store)
     if filesystem.exists(filenames.REPAIRS):
         pieces += _whole(filesystem, filenames.REPAIRS)
-    rows = checkpoint.folds.get("identity", []) if checkpoint is not None else []
-    return Contents(pieces, checkpoint_lsn, cut, start, nonce, rows[0] if rows else "")
+    return Contents(pieces, checkpoint_lsn, cut, start, nonce, end.identity)
 
 
 # -- the journal -----------------------------------------------------------------------------------
@@ -114,9 +115,14 @@ def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents
 def _journal(
     filesystem: IFilesystem, checkpoint: Checkpoint | None, cut: int, pieces: list[Piece]
 ) -> _JournalEnd:
-    """Add the journal's files; return the newest one, the last LSN in it, and the newest start that they tell of."""
+    """Add the journal's files; return the newest one, the last LSN in it, the newest start that they tell of, and the
+    identity of the data.
+    """
     headers = _needed(filesystem, 1 if checkpoint is None else checkpoint.header.needed_from, cut)
     started: Started | None = None
+    fold = IdentityFold()
+    fold.restore(checkpoint.folds.get(IdentityFold.name, []) if checkpoint is not None else [])
+    known = checkpoint.header.lsn if checkpoint is not None else 0
     lsn = 0
     for number, header in enumerate(headers):
         path = filenames.journal_file(header.first_lsn)
@@ -126,11 +132,26 @@ def _journal(
             last = _proven(reader, cut, end_lsn is None)
             if last is not None:
                 found = next(reader.records(next(_groups(reader))), None)
-                started = found.record if found and isinstance(found.record, Started) else started
+                if found and isinstance(found.record, Started):
+                    started = found.record
+                    if found.lsn > known:
+                        fold.apply(found.lsn, started, b"")
+                if not fold.identity:
+                    fold.restore(_identity(reader, last, known))
                 lsn = last.next_lsn - 1
             length = min(last.end if last is not None else FIRST_GROUP, bytes_of.size)
             pieces.append(Piece(path, length, bytes_of.size))
-    return _JournalEnd(headers[-1], lsn, started)
+    return _JournalEnd(headers[-1], lsn, started, fold.identity)
+
+
+def _identity(reader: FileReader, last: Group, known: int) -> list[str]:
+    """Return the identity that the records of a file above a checkpoint give the data, if one does."""
+    return [
+        entry.record.identity
+        for group in takewhile(lambda group: group.position <= last.position, _groups(reader))
+        for entry in reader.records(group, known + 1)
+        if isinstance(entry.record, Identified)
+    ]
 
 
 def newest_start(filesystem: IFilesystem) -> int:

@@ -83,7 +83,7 @@ def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
     """Return a backup's manifest. Raises :class:`UnknownBackup`, or :class:`CorruptBackup` if it is damaged."""
     layout.number_of_backup(name)
     path = layout.manifest_file(name)
-    if not filesystem.exists(path):
+    if name not in layout.backup_names(filesystem):
         raise UnknownBackup(
             f"there is no backup {name}; nothing was done. 'txbroker backup list' has those there are"
         )
@@ -128,6 +128,7 @@ def _check(file: StoredFile) -> None:
 def _damaged(path: str, what: str) -> CorruptBackup:
     return CorruptBackup(
         f"{path} is damaged: {what}. What the backup consists of is not known, so it cannot be restored; nothing was "
-        "changed. Restore another backup, or this file from a copy",
+        "changed. Put this file back from a copy; or restore another backup (--backup), and give this one up by "
+        "removing the file: 'txbroker backup prune' then removes what it alone needed",
         path,
     )

@@ -18,7 +18,7 @@ from journal.backup.object_store import FORCED_BYTES, FORCED_TOGETHER, damaged_o
 from journal.backup.pace import AT_ONCE, Pace
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
-from journal.errors import ForeignDirectory, InvalidSetting, UnknownBackup
+from journal.errors import CorruptBackup, ForeignDirectory, InvalidSetting, UnknownBackup
 from journal.folds.table import client_folds
 from journal.formats import filenames
 from journal.interfaces import IClock, IFile, IFilesystem
@@ -59,16 +59,13 @@ def restore(
     """Restore a backup, "" for the newest one, to an empty directory, made if it is missing; nothing may have it open.
 
     With ``as_copy`` the data get an identity of their own, and decide nothing for the original. Raises
-    :class:`UnknownBackup`, :class:`CorruptBackup` or :class:`UnknownFormat` before anything is written,
-    :class:`ForeignDirectory` if the directory is not empty, and ``OSError``; then the directory may hold a part, which
-    no start goes past.
+    :class:`InvalidSetting` for "" if there are backups of several data directories, :class:`UnknownBackup`,
+    :class:`CorruptBackup` or :class:`UnknownFormat` before anything is written, :class:`ForeignDirectory` if the
+    directory is not empty, and ``OSError``; then the directory may hold a part, which no start goes past.
     """
     pace, progress = pace or Pace(), progress or _silent
     layout.check_backups(backups)
-    names = layout.backup_names(backups)
-    if not names:
-        raise UnknownBackup("the directory holds no finished backup; nothing was done")
-    manifest = read_manifest(backups, name or names[-1])
+    manifest = read_manifest(backups, name) if name else _newest(backups)
     check_format(manifest)
     if target.exists(""):
         _check_empty(target)
@@ -91,6 +88,28 @@ def restore(
     target.unlink(filenames.RESTORE)
     target.force_directory("")
     return found
+
+
+def _newest(backups: IFilesystem) -> Manifest:
+    """Return the newest backup, if all that can be read are of the same data."""
+    names = layout.backup_names(backups)
+    if not names:
+        raise UnknownBackup("the directory holds no finished backup; nothing was done")
+    newest = read_manifest(backups, names[-1])
+    newest_of = {newest.identity: newest.name}
+    for name in reversed(names[:-1]):
+        try:
+            identity = read_manifest(backups, name).identity
+        except CorruptBackup:
+            continue  # it would not be restored, and does not keep the newest from being
+        newest_of.setdefault(identity, name)
+    if len(newest_of) > 1:
+        told = "; ".join(f"{identity or 'no identity'}: {name}" for identity, name in newest_of.items())
+        raise InvalidSetting(
+            f"the directory holds backups of {len(newest_of)} data directories, so the newest one may be of other data "
+            f"than meant; nothing was done. Name one (--backup). The newest of each identity is: {told}"
+        )
+    return newest
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -19,11 +19,14 @@ from journal.errors import (
     ForeignDirectory,
     InvalidSetting,
 )
+from journal.folds.table import client_folds
 from journal.formats.witness import Witness, read_witness
+from journal.records.record import Identified
+from journal.recovery.start import recover
 from journal.testing import MemoryFilesystem
 from tests.backup.backup_scene import BIG, at_the_cut, backed_up, clock, held, lived_in, restored, work_on
 from tests.broker.queues.compacting import Compacting, value
-from tests.support.engine_room import Room, contents, damage
+from tests.support.engine_room import SMALL, Room, contents, damage
 
 
 def test_a_backup_holds_what_the_engine_held():
@@ -150,6 +153,20 @@ def test_what_lies_behind_the_cut_in_a_journal_file_is_not_in_the_backup():
     }
     assert copied
     assert all(len(data) == len(before[path]) for path, data in copied.items())
+
+
+def test_whose_data_it_is_is_read_from_the_journal_if_no_checkpoint_tells_it():
+    room, backups = Room(), MemoryFilesystem()
+    room.engine.accept(Identified("c" * 32, room.engine.now()))
+    room.engine.sync()
+    assert backed_up(room, backups).manifest.identity == "c" * 32
+    target, _ = restored(backups, as_copy=True)
+    copy = recover(target, clock(), SMALL, client_folds())
+    for identity in ("", "d" * 32):
+        if identity:
+            copy.accept(Identified(identity, copy.now()))
+        made = make_backup(target, backups, EngineHold(copy), clock())
+        assert made.manifest.identity == identity
 
 
 # -- when there is none ----------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from journal.errors import (
     CorruptBackup,
     CorruptData,
     ForeignDirectory,
+    InvalidSetting,
     Irreparable,
     RestoredTransaction,
     TransactionRolledBack,
@@ -23,6 +26,7 @@ from journal.errors import (
 )
 from journal.formats.version import FORMAT, PROGRAM
 from journal.formats.version_file import Written, pack_version
+from journal.records.record import Identified
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
@@ -295,6 +299,69 @@ def test_prune_keeps_the_newest_and_all_that_they_need():
         assert held(Room(restored(backups, name=name)[0])) == states[name]
     with pytest.raises(UnknownBackup):
         restored(backups, name=names[0])
+
+
+def two_of_data():
+    """Return a directory with two backups of some data, then two of other data, and the names of both."""
+    backups, names = MemoryFilesystem(), []
+    for identity in ("a" * 32, "b" * 32):
+        room = lived_in()
+        room.engine.accept(Identified(identity, room.engine.now()))
+        room.engine.sync()
+        names.append([backed_up(room, backups).manifest.name for _ in range(2)])
+    return backups, names
+
+
+def test_prune_counts_the_backups_of_each_data_directory():
+    backups, (first, second) = two_of_data()
+    pruned = prune(backups, keep=1)
+    assert pruned.removed == [first[0], second[0]]
+    assert layout.backup_names(backups) == [first[1], second[1]]
+    assert set(pruned.data.values()) == {"a" * 32, "b" * 32}
+    restored(backups, name=first[1])
+
+
+def test_prune_removes_nothing_if_the_only_backup_of_some_data_may_be_the_one_that_cannot_be_read():
+    backups, (first, second) = two_of_data()
+    damage(backups, layout.manifest_file(first[1]), 100)
+    before = contents(backups)
+    with pytest.raises(CorruptBackup, match=r"removing the file: 'txbroker backup prune'"):
+        prune(backups, keep=2)
+    assert contents(backups) == before
+    backups.unlink(layout.manifest_file(first[1]))
+    assert prune(backups, keep=2).removed == []
+    assert layout.backup_names(backups) == [first[0], *second]
+
+
+def test_the_newest_backup_is_restored_only_if_all_are_of_the_same_data():
+    backups, (first, second) = two_of_data()
+    with pytest.raises(InvalidSetting, match=f"{'a' * 32}: {first[1]}") as refused:
+        restored(backups)
+    assert second[1] in str(refused.value)
+    assert restored(backups, name=first[1])[1].manifest.identity == "a" * 32
+    for name in first:
+        damage(backups, layout.manifest_file(name), 100)
+    assert restored(backups)[1].manifest.name == second[1], "what cannot be read does not keep it from being"
+
+
+def test_prune_does_not_count_a_backup_of_which_something_is_missing_or_cut(scene):
+    room, backups = scene
+    names = [layout.backup_names(backups)[0]]
+    for number in range(2, 5):
+        work_on(room, number)
+        names.append(backed_up(room, backups).manifest.name)
+    for name, harm in ((names[3], backups.unlink), (names[2], partial(cut_short, backups))):
+        others = {d for each in names if each != name for d in read_manifest(backups, each).objects()}
+        harm(layout.object_file(next(d for d in read_manifest(backups, name).objects() if d not in others)))
+    pruned = prune(backups, keep=1)
+    assert (pruned.removed, list(pruned.damaged)) == (names[:1], [names[3], names[2]])
+    restored(backups, name=names[1])
+
+
+def cut_short(backups, path):
+    file = backups.open(path)
+    file.truncate(file.size() - 1)
+    file.close()
 
 
 def test_prune_removes_nothing_if_it_does_not_know_what_is_needed(scene):

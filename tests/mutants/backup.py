@@ -146,13 +146,43 @@ MUTANTS: Final = (
         "objects of a backup whose manifest cannot be read are swept",
         _PRUNING,
         "    except CorruptBackup:\n        return\n",
-        "    except CorruptBackup:\n        needed = set()\n",
+        "    except CorruptBackup:\n        manifests = []\n",
     ),
     Mutant(
-        "objects that no backup needs are not swept", _PRUNING, "    _remove_unneeded(backups, needed)\n", ""
+        "objects that no backup needs are not swept",
+        _PRUNING,
+        "    _remove_unneeded(backups, _needed(manifests))\n",
+        "",
     ),
     Mutant("prune removes what is needed", _PRUNING, "if digest not in needed:", "if True:"),
-    Mutant("prune keeps the oldest", _PRUNING, "names[-keep:]", "names[:keep]"),
+    Mutant(
+        "prune keeps the oldest",
+        _PRUNING,
+        "in reversed(layout.backup_names(backups)):",
+        "in layout.backup_names(backups):",
+    ),
+    Mutant(
+        "prune does not look whose data they are",
+        _PRUNING,
+        "if self._sound.get(manifest.identity, 0) < keep:",
+        "if sum(self._sound.values()) < keep:",
+    ),
+    Mutant("prune counts backups without their objects", _PRUNING, "if wrong is None:", "if True:"),
+    Mutant(
+        "prune takes a list that cannot be read for one of no data",
+        _PRUNING,
+        "            if not self._sound or any(",
+        "            if not self._sound and any(",
+    ),
+    Mutant(
+        "the newest backup is restored, whosever it is", _RESTORING, "if len(newest_of) > 1:", "if False:"
+    ),
+    Mutant(
+        "an identity in the journal alone is not found",
+        _CONTENTS,
+        "                if not fold.identity:",
+        "                if False:",
+    ),
     # -- the restore
     Mutant("a backup is not proven before", _RESTORING, "    prove(backups, manifest.objects(), pace)\n", ""),
     Mutant(

@@ -48,7 +48,8 @@ def test_a_stopped_directory_is_backed_up_listed_verified_restored_and_pruned(da
     second = told("backup", "create", data, backups, "--stopped", "--rate", "100MiB")
     listed = told("backup", "list", backups)
     assert [each["name"] for each in listed["backups"]] == [first["name"], second["name"]]
-    assert told("backup", "verify", backups) == {"sound": [first["name"], second["name"]], "damaged": []}
+    verified = told("backup", "verify", backups)
+    assert (verified["sound"], verified["damaged"]) == ([first["name"], second["name"]], [])
     assert (backups.stat().st_mode & 0o777, second["cut"] > first["cut"]) == (0o700, True)
     objects = [path for path in (backups / "objects").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in objects} == {0o400}
@@ -63,6 +64,39 @@ def test_a_stopped_directory_is_backed_up_listed_verified_restored_and_pruned(da
     called("restore", backups, tmp_path / "newest")
     assert "1 backup sound" in called("backup", "verify", backups)
     assert second["name"] in called("backup", "list", backups)
+
+
+def test_every_command_says_whose_data_they_are(tmp_path):
+    backups, names, identities = tmp_path / "backups", [], []
+    for folder in ("a", "b"):
+        told("init", "--data", tmp_path / folder, "--password-file", a_password(tmp_path))
+        made = told("backup", "create", tmp_path / folder, backups, "--stopped")
+        names.append(made["name"])
+        identities.append(made["identity"])
+    assert len(set(identities) - {""}) == 2
+    said = " ".join(called("restore", backups, tmp_path / "again", code=Exit.REFUSED).split())
+    assert "2 data directories" in said
+    assert all(name in said for name in (*names, *identities))
+    assert not (tmp_path / "again").exists()
+    for arguments in (
+        ("backup", "create", tmp_path / "a", backups, "--stopped"),
+        ("restore", backups, tmp_path / "again", "--backup", names[0]),
+        ("backup", "verify", backups),
+        ("backup", "prune", backups, "--keep", 1),
+    ):
+        assert identities[0] in called(*arguments), arguments
+    assert len(told("backup", "list", backups)["backups"]) == 2
+
+
+def test_a_prune_names_what_is_damaged_and_exits_with_6(data, tmp_path):
+    backups = tmp_path / "backups"
+    made = told("backup", "create", data, backups, "--stopped")
+    for path in list((backups / "objects").rglob("*")):
+        if path.is_file():
+            path.unlink()
+    assert f"DAMAGED, and not counted: {made['name']}" in called(
+        "backup", "prune", backups, "--keep", 1, code=Exit.CORRUPT
+    )
 
 
 def test_no_inode_of_a_data_directory_is_in_a_backup_nor_of_a_backup_in_a_data_directory(data, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,11 +170,17 @@ def manifest_json(manifest: Manifest) -> dict[str, object]:
     }
 
 
+def data_text(identity: str) -> str:
+    """Return whose data a backup holds, for people."""
+    return f"of the identity {identity}" if identity else "without identity: no broker has had them"
+
+
 def _shown(made: Made) -> RenderableType:
     manifest = made.manifest
     return facts(
         [
             ("backup", manifest.name),
+            ("data", data_text(manifest.identity)),
             ("holds", f"{size_text(manifest.bytes)} in {count_text(len(manifest.files), 'file')}"),
             ("written", f"{size_text(made.written)}; the rest was stored already"),
             ("cut", f"all up to LSN {manifest.cut}, of start {manifest.start}"),
@@ -233,12 +240,13 @@ def verify(invocation: Invocation, backups: str, names: tuple[str, ...], rate: i
     """
     filesystem = opened(backups)
     lock = filesystem.read_lock(layout.LOCK)
-    sound, damaged = list[str](), list[str]()
+    sound, damaged, data = list[str](), list[str](), dict[str, str]()
     try:
         pace, proven = Pace(rate), dict[str, int]()
         for name in names or layout.backup_names(filesystem):
             try:
                 manifest = read_manifest(filesystem, name)
+                data[name] = manifest.identity
                 objects = manifest.objects()
                 prove(filesystem, {d: length for d, length in objects.items() if d not in proven}, pace)
                 proven |= objects
@@ -248,32 +256,71 @@ def verify(invocation: Invocation, backups: str, names: tuple[str, ...], rate: i
                 damaged.append(f"{name}: {error}")
     finally:
         lock.release()
-    emit(invocation.as_json, {"sound": sound, "damaged": damaged}, lambda: _verified(sound, damaged))
+    document = {"sound": sound, "damaged": damaged, "data": data}
+    emit(invocation.as_json, document, lambda: _verified(sound, damaged, data))
     if damaged:
         raise click.exceptions.Exit(int(Exit.CORRUPT))
 
 
-def _verified(sound: list[str], damaged: list[str]) -> RenderableType:
-    said = [Text(f"{count_text(len(sound), 'backup')} sound: {', '.join(sound) or '–'}")]
-    return Stack(*said, *[Text(f"DAMAGED: {text}", style="bold") for text in damaged])
+def _verified(sound: list[str], damaged: list[str], data: dict[str, str]) -> RenderableType:
+    of_each = [
+        Text(f"{count_text(len(names), 'backup')} sound, {data_text(identity)}: {', '.join(names)}")
+        for identity in sorted(set(data.values()))
+        if (names := [name for name in sound if data[name] == identity])
+    ]
+    return Stack(
+        *(of_each or [Text("No backup is sound.")]),
+        *[Text(f"DAMAGED: {text}", style="bold") for text in damaged],
+    )
 
 
 @backup.command(short_help="Remove old backups, and what no backup needs.")
 @BACKUPS
-@click.option("--keep", type=click.IntRange(1), required=True, help="How many to keep: the newest ones.")
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    required=True,
+    help="How many to keep of each data directory: the newest.",
+)
 @pass_invocation
 def prune(invocation: Invocation, backups: str, keep: int) -> None:
-    """Remove all backups in BACKUPS but the newest ones, then what no backup needs.
+    """Remove all backups in BACKUPS but the newest ones of each data directory, then what no backup needs.
 
-    If the list of what a backup consists of cannot be read, nothing is removed.
+    A backup of which something is missing is not counted, and told: exits with 6 then. If the list of what a backup
+    consists of cannot be read that may be one of those to keep, nothing is removed.
     """
     pruned = prune_backups(opened(backups), keep)
-    document = {"removed": pruned.removed, "objects": pruned.objects, "bytes": pruned.bytes}
+    document = {
+        "removed": pruned.removed, "objects": pruned.objects, "bytes": pruned.bytes, "data": pruned.data,
+        "damaged": pruned.damaged,
+    }  # fmt: skip
     emit(invocation.as_json, document, lambda: _pruned(pruned))
+    if pruned.damaged:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
 
 
 def _pruned(pruned: Pruned) -> RenderableType:
     gone = f"{count_text(len(pruned.removed), 'backup')} removed"
-    return Text(
-        f"{gone}, and {count_text(pruned.objects, 'object')} ({size_text(pruned.bytes)}) that no backup needs."
+    of_each = [
+        Text(
+            f"{count_text(kept, 'backup')} kept, {data_text(identity)}; removed: "
+            f"{', '.join(name for name in pruned.removed if pruned.data.get(name) == identity) or 'none'}"
+        )
+        for identity, kept in Counter(
+            identity for name, identity in pruned.data.items() if name not in pruned.removed
+        ).items()
+    ]
+    return Stack(
+        Text(
+            f"{gone}, and {count_text(pruned.objects, 'object')} ({size_text(pruned.bytes)}) that no backup needs."
+        ),
+        *of_each,
+        *[
+            Text(
+                f"DAMAGED, and not counted: {name}: {path} is missing, or has another length. 'txbroker backup verify' "
+                "says more, and 'txbroker backup create --verify' stores it again if the data still have it",
+                style="bold",
+            )
+            for name, path in pruned.damaged.items()
+        ],
     )

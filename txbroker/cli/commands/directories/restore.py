@@ -14,7 +14,14 @@ from journal.backup.restoring import restore as restore_backup
 from journal.errors import JournalPoisoned
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.commands.directories.backup import BACKUPS, RATE, check_apart, opened, progress_bar
+from txbroker.cli.commands.directories.backup import (
+    BACKUPS,
+    RATE,
+    check_apart,
+    data_text,
+    opened,
+    progress_bar,
+)
 from txbroker.cli.directory.data_directory import check_place
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -24,7 +31,13 @@ from txbroker.cli.output import count_text, emit, facts, size_text, time_text
 @click.command(cls=Command, short_help="Restore a backup to an empty DIRECTORY.")
 @BACKUPS
 @click.argument("directory", type=click.Path(file_okay=False))
-@click.option("--backup", "name", default="", metavar="NAME", help="The backup (default: the newest).")
+@click.option(
+    "--backup",
+    "name",
+    default="",
+    metavar="NAME",
+    help="The backup (default: the newest, if all are of the same data).",
+)
 @click.option("--as-copy", is_flag=True, help="The original lives on: decide nothing of its transactions.")
 @RATE
 @pass_invocation
@@ -54,7 +67,8 @@ def restore(
     finally:
         lock.release()
     document = {
-        "backup": done.manifest.name, "made": done.manifest.made, "start": done.start, "as_copy": as_copy,
+        "backup": done.manifest.name, "made": done.manifest.made, "identity": done.manifest.identity,
+        "start": done.start, "as_copy": as_copy,
         "restored_transactions": [str(number) for number in done.waiting],
     }  # fmt: skip
     emit(invocation.as_json, document, lambda: _shown(done, directory, as_copy))
@@ -64,6 +78,7 @@ def _shown(done: RestoredDirectory, directory: str, as_copy: bool) -> Renderable
     manifest = done.manifest
     lines: list[tuple[str, object]] = [
         ("backup", f"{manifest.name}, of {time_text(manifest.made)}"),
+        ("data", f"{data_text(manifest.identity)}, of start {manifest.start}"),
         ("restored", f"{size_text(manifest.bytes)} to {directory}"),
         ("time line", f"begun by start {done.start}" + (", as a copy" if as_copy else "")),
     ]
