@@ -26,7 +26,8 @@ PRIVATE = 0o700
 """The mode of a directory of backups: what is in it is as secret as the data."""
 DIRECTORIES = (OBJECTS, MANIFESTS, SCRATCH)
 NAME_DIGITS = 64
-_IN_ROOT = frozenset((LOCK, "lost+found", *DIRECTORIES))
+IN_ROOT = frozenset((LOCK, "lost+found", *DIRECTORIES))
+"""The names that may lie in a directory of backups."""
 _object = re.compile(f"[0-9a-f]{{{NAME_DIGITS}}}")
 _folder = re.compile("[0-9a-f]{2}")
 _name = re.compile(r"([0-9]{6,})-[0-9]{8}T[0-9]{6}Z")
@@ -107,7 +108,7 @@ def prepare(filesystem: IFilesystem) -> None:
     Raises :class:`ForeignDirectory` where other files are.
     """
     filesystem.make_directory("")
-    foreign = [name for name in filesystem.list_directory("") if name not in _IN_ROOT]
+    foreign = [name for name in filesystem.list_directory("") if name not in IN_ROOT]
     if foreign:
         raise ForeignDirectory(
             f"the directory holds {foreign[0]!r}, and so is not one of backups alone; nothing was written. Name an "

@@ -80,7 +80,9 @@ def write_manifest(filesystem: IFilesystem, manifest: Manifest) -> None:
 
 
 def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
-    """Return a backup's manifest. Raises :class:`UnknownBackup`, or :class:`CorruptBackup` if it is damaged."""
+    """Return a backup's manifest. Raises :class:`UnknownBackup`, :class:`CorruptBackup` if it is damaged, and
+    ``PermissionError`` if it may not be read.
+    """
     layout.number_of_backup(name)
     path = layout.manifest_file(name)
     if name not in layout.backup_names(filesystem):
@@ -89,6 +91,8 @@ def read_manifest(filesystem: IFilesystem, name: str) -> Manifest:
         )
     try:
         digest, _, packed = read_some(filesystem, path, 0, file_size(filesystem, path)).partition(b"\n")
+    except PermissionError:
+        raise
     except OSError as error:
         raise _damaged(path, f"it cannot be read ({error})") from error
     if sha256(packed).hexdigest().encode() != digest:

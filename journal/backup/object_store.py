@@ -128,6 +128,8 @@ class ObjectStore:
                 is_sound = file.size() == length and (
                     not self._verify or digest_of(file, length, self._pace) == digest
                 )
+        except PermissionError:
+            raise
         except OSError:
             return False  # it cannot be read, and so is stored again
         if is_sound:
@@ -198,7 +200,9 @@ def digest_of(file: IFile, length: int, pace: Pace) -> str:
 
 
 def prove(filesystem: IFilesystem, objects: dict[str, int], pace: Pace) -> None:
-    """Read all of these objects. Raises :class:`CorruptBackup` for the first one that is not what its name says."""
+    """Read all of these objects. Raises :class:`CorruptBackup` for the first one that is not what its name says, and
+    ``PermissionError`` for one that may not be read.
+    """
     for digest, length in objects.items():
         path = layout.object_file(digest)
         try:
@@ -206,6 +210,8 @@ def prove(filesystem: IFilesystem, objects: dict[str, int], pace: Pace) -> None:
                 is_sound = digest_of(file, length, pace) == digest
         except FileNotFoundError:
             raise damaged_object(path, "it is missing") from None
+        except PermissionError:
+            raise  # that it may not be read says nothing of what it is
         except OSError as error:
             raise damaged_object(path, f"it cannot be read ({error})") from error
         if not is_sound:
@@ -216,8 +222,7 @@ def damaged_object(path: str, what: str) -> CorruptBackup:
     """Return the error for an object that is not what was stored."""
     return CorruptBackup(
         f"{path} is damaged: {what}. Backups that need it cannot be restored; nothing was changed. 'txbroker backup "
-        "verify' names them; 'txbroker backup create --verify' stores it again if the data still have it; or put it "
-        "back from a copy",
+        "create --verify' stores it again if the data still have it; or put it back from a copy",
         path,
     )
 

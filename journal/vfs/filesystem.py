@@ -177,13 +177,20 @@ class OSFile:
 class OSFilesystem:
     """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably.
 
-    Directories that are made have the mode ``directory_mode``.
+    Directories that are made have the mode ``directory_mode``. Files and directories that are made belong to ``owner``,
+    a user and a group by their numbers, which root alone can say; None for who makes them.
     """
 
-    def __init__(self, root: str | os.PathLike[str], directory_mode: int = _DIRECTORY_MODE) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        directory_mode: int = _DIRECTORY_MODE,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         self.root = Path(root).absolute()
         self._above = f"{self.root}/"
         self._directory_mode = directory_mode
+        self._owner = owner
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
         """Return the file; with ``create`` a missing one is made."""
@@ -202,6 +209,8 @@ class OSFilesystem:
             if stat.S_ISDIR(kind):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             raise OSError(errno.EINVAL, "Not a regular file", path)
+        if create and self._owner is not None:
+            os.fchown(descriptor, *self._owner)
         return OSFile(path, descriptor)
 
     def rename(self, old: str, new: str) -> None:
@@ -221,6 +230,8 @@ class OSFilesystem:
             if not full.is_dir():
                 raise
         else:
+            if self._owner is not None:
+                os.chown(full, *self._owner)
             if not path:
                 _force_directory(full.parent)
 
@@ -259,7 +270,10 @@ class OSFilesystem:
 
     def lock(self, path: str) -> OSLock:
         """Take an exclusive lock on a file and its directory, and write our process id into the file."""
-        return directory_lock.take(self._full(path))
+        lock = directory_lock.take(self._full(path))
+        if self._owner is not None:
+            os.chown(self._full(path), *self._owner)
+        return lock
 
     def read_lock(self, path: str) -> OSLock:
         """Keep a file and its directory from being locked, while other readers are allowed; the file may be missing.

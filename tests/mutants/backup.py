@@ -10,9 +10,14 @@ _CREATION, _CONTENTS = "journal/backup/creation.py", "journal/backup/contents.py
 _STORE, _MANIFEST = "journal/backup/object_store.py", "journal/backup/manifest.py"
 _RESTORING, _PRUNING = "journal/backup/restoring.py", "journal/backup/pruning.py"
 _START, _STARTS = "journal/recovery/start.py", "journal/log/start_history.py"
+_FILESYSTEM, _OWNERSHIP = "journal/vfs/filesystem.py", "txbroker/cli/directory/ownership.py"
 _REFUSALS, _LAYOUT = "journal/transactions/refusals.py", "journal/backup/layout.py"
 
-TESTS: Final = ("tests/cli/directories/test_backup.py", "tests/backup")
+TESTS: Final = (
+    "tests/cli/directories/test_backup.py",
+    "tests/cli/directories/test_backup_owners.py",
+    "tests/backup",
+)
 """What must find them."""
 
 MUTANTS: Final = (
@@ -208,6 +213,20 @@ MUTANTS: Final = (
     ),
     Mutant("files keep no zeros behind the cut", _RESTORING, "if stored.size > stored.length:", "if False:"),
     Mutant("a backup is restored over other files", _RESTORING, "    if there:\n", "    if False:\n"),
+    # -- whose files they are
+    Mutant(
+        "root's files are root's",
+        _FILESYSTEM,
+        "        self._owner = owner\n",
+        "        self._owner = None\n",
+    ),
+    Mutant("files of others are in nobody's way", _OWNERSHIP, "    if foreign:\n", "    if False:\n"),
+    Mutant(
+        "what may not be read is damaged",
+        _STORE,
+        "        except PermissionError:\n            raise  # that",
+        "        except ZeroDivisionError:\n            raise  # that",
+    ),
     # -- the new time line
     Mutant(
         "the start number is not raised",

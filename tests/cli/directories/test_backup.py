@@ -112,7 +112,9 @@ def test_no_inode_of_a_data_directory_is_in_a_backup_nor_of_a_backup_in_a_data_d
 
 def test_what_cannot_be_is_refused_with_an_exit_code_that_says_whose_fault_it_is(data, tmp_path):
     backups = tmp_path / "backups"
-    assert "no backups" in called("backup", "list", tmp_path / "none", code=Exit.NO)
+    for arguments in (("backup", "list", tmp_path / "none"), ("restore", tmp_path / "none", tmp_path / "x")):
+        assert f"{tmp_path}/none does not exist" in called(*arguments, code=Exit.NO)
+    assert f"{data} holds no backups" in called("backup", "list", data, code=Exit.NO)
     assert "not a data directory" in called(
         "backup", "create", tmp_path, backups, "--stopped", code=Exit.USAGE
     )

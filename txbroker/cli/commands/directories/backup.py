@@ -32,7 +32,7 @@ from journal.backup.pace import Pace
 from journal.backup.pruning import Pruned
 from journal.backup.pruning import prune as prune_backups
 from journal.backup.stored_directory import check_stored
-from journal.errors import CorruptBackup, InvalidSetting
+from journal.errors import CorruptBackup, InvalidSetting, UnknownBackup
 from journal.formats import filenames
 from journal.quantities import size
 from journal.vfs.clock import SystemClock
@@ -40,6 +40,8 @@ from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.directory.broker_hold import BrokerHold
 from txbroker.cli.directory.data_directory import DIRECTORY, check_place, data_directory
+from txbroker.cli.directory.file_failures import failures_told
+from txbroker.cli.directory.ownership import check_ours, owner_for_root
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
@@ -77,12 +79,15 @@ def create(
     The broker that runs on DIRECTORY is asked (--broker) to keep its files while they are read; that needs the right
     'backup'. All that it had acknowledged before is in the backup. It counts only if this exits with 0.
     """
-    source, target = data_directory(directory), OSFilesystem(backups, layout.PRIVATE)
-    check_apart(backups, directory)
-    check_apart(directory, backups)
-    if not layout.has_backups(target):
-        check_place(backups)
-    check_private(backups)
+    with failures_told(backups, directory, lambda: "No backup was made, and nothing was written"):
+        source = data_directory(directory)
+        check_apart(backups, directory)
+        check_apart(directory, backups)
+        target = OSFilesystem(backups, layout.PRIVATE, owner_for_root(backups, directory))
+        if not layout.has_backups(target):
+            check_place(backups)
+        check_private(backups)
+        check_ours(backups)
     if stopped:
         emit_made(
             invocation, _made(source, target, StoppedHold(source, source.lock(filenames.LOCK)), rate, verify)
@@ -93,16 +98,15 @@ def create(
 
 
 def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:
-    try:
-        with progress_bar() as progress:
-            return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
-    except OSError as error:
-        raise Failure(
-            f"a call of the system failed: {error}. No backup was made, unless 'txbroker backup list' has it; what was "
-            "written of it counts for nothing, and is removed (at the latest by the next one). Make room if there is "
-            "none, and run it again",
-            Exit.IO_FAILED,
-        ) from error
+    with failures_told(str(target.root), str(source.root), _state_of_making), progress_bar() as progress:
+        return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
+
+
+def _state_of_making() -> str:
+    return (
+        "No backup was made, unless 'txbroker backup list' has it; what was written of it counts for nothing, and is "
+        "removed (at the latest by the next one)"
+    )
 
 
 def check_apart(outer: str, inner: str) -> None:
@@ -189,10 +193,33 @@ def _shown(made: Made) -> RenderableType:
 
 
 def opened(directory: str) -> OSFilesystem:
-    """Return a directory of backups; raises :class:`UnknownBackup` for another one."""
-    filesystem = OSFilesystem(directory)
-    layout.check_backups(filesystem)
+    """Return a directory of backups; raises :class:`UnknownBackup` for another one. What root makes is its owner's."""
+    filesystem = OSFilesystem(directory, layout.PRIVATE, owner_for_root(directory))
+    if not filesystem.exists(""):
+        raise UnknownBackup(
+            f"{directory} does not exist, so there are no backups in it; nothing was done. See whether the disk that "
+            "it should be on is mounted. 'txbroker backup create' makes the directory and the first backup"
+        )
+    if not layout.has_backups(filesystem):
+        raise UnknownBackup(
+            f"{directory} holds no backups; nothing was done. 'txbroker backup create' makes the first one"
+        )
     return filesystem
+
+
+@contextmanager
+def reading(backups: OSFilesystem) -> Iterator[OSFilesystem]:
+    """Keep a directory of backups from being written to."""
+    lock = backups.read_lock(layout.LOCK)
+    try:
+        yield backups
+    finally:
+        lock.release()
+
+
+def untouched() -> str:
+    """Return the state after a command that only reads."""
+    return "Nothing was changed"
 
 
 @backup.command("list", short_help="List the backups, the oldest first.")
@@ -200,13 +227,14 @@ def opened(directory: str) -> OSFilesystem:
 @pass_invocation
 def list_backups(invocation: Invocation, backups: str) -> None:
     """List the backups in BACKUPS, the oldest first. Exits with 6 if the list of what one consists of is damaged."""
-    filesystem = opened(backups)
     found, damaged = list[Manifest](), list[CorruptBackup]()
-    for name in layout.backup_names(filesystem):
-        try:
-            found.append(read_manifest(filesystem, name))
-        except CorruptBackup as error:
-            damaged.append(error)
+    with failures_told(backups, backups, untouched):
+        filesystem = opened(backups)
+        for name in layout.backup_names(filesystem):
+            try:
+                found.append(read_manifest(filesystem, name))
+            except CorruptBackup as error:
+                damaged.append(error)
     document = {
         "backups": [manifest_json(each) for each in found],
         "damaged": [str(error) for error in damaged],
@@ -238,10 +266,8 @@ def verify(invocation: Invocation, backups: str, names: tuple[str, ...], rate: i
 
     Nothing is written. Exits with 6 if anything is damaged.
     """
-    filesystem = opened(backups)
-    lock = filesystem.read_lock(layout.LOCK)
     sound, damaged, data = list[str](), list[str](), dict[str, str]()
-    try:
+    with failures_told(backups, backups, untouched), reading(opened(backups)) as filesystem:
         pace, proven = Pace(rate), dict[str, int]()
         for name in names or layout.backup_names(filesystem):
             try:
@@ -254,8 +280,6 @@ def verify(invocation: Invocation, backups: str, names: tuple[str, ...], rate: i
                 sound.append(name)
             except CorruptBackup as error:
                 damaged.append(f"{name}: {error}")
-    finally:
-        lock.release()
     document = {"sound": sound, "damaged": damaged, "data": data}
     emit(invocation.as_json, document, lambda: _verified(sound, damaged, data))
     if damaged:
@@ -289,7 +313,10 @@ def prune(invocation: Invocation, backups: str, keep: int) -> None:
     A backup of which something is missing is not counted, and told: exits with 6 then. If the list of what a backup
     consists of cannot be read that may be one of those to keep, nothing is removed.
     """
-    pruned = prune_backups(opened(backups), keep)
+    with failures_told(backups, backups, _state_of_pruning):
+        filesystem = opened(backups)
+        check_ours(backups)
+        pruned = prune_backups(filesystem, keep)
     document = {
         "removed": pruned.removed, "objects": pruned.objects, "bytes": pruned.bytes, "data": pruned.data,
         "damaged": pruned.damaged,
@@ -297,6 +324,12 @@ def prune(invocation: Invocation, backups: str, keep: int) -> None:
     emit(invocation.as_json, document, lambda: _pruned(pruned))
     if pruned.damaged:
         raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def _state_of_pruning() -> str:
+    return (
+        "Each backup that 'txbroker backup list' still has is whole, and the next prune removes what is left"
+    )
 
 
 def _pruned(pruned: Pruned) -> RenderableType:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import click
 
 from journal.records.access_entries import User
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.directory.data_directory import check_place, is_started
+from txbroker.cli.directory.ownership import Owner, make_private, owner_named
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit
@@ -28,8 +26,6 @@ from txbroker.server.settings.first_file import text_of
 
 PASSWORD_BYTES = 18
 """Random bytes of a password that is made here."""
-DATA_MODE = 0o700
-NEW_FILE_SYSTEM = "lost+found"
 FILE_MODE = 0o644
 """No setting is a secret: those are in files that settings name."""
 
@@ -84,7 +80,7 @@ def init(
         )
     if listen and (has_file or file is None):
         raise Failure("--listen is for the file to write, and none is; nothing was done", Exit.USAGE)
-    identity = _identity(owner)
+    identity = owner_named(owner)
     with _prepared(None if has_file else file, data, listen or (DEFAULT_LISTEN,)) as temporary:
         config = _config(temporary or file, data)
         password = (
@@ -147,28 +143,8 @@ def _config(file: str | None, data: str | None) -> Config:
         raise Failure(f"{error}; nothing was done", Exit.USAGE) from error
 
 
-class _Identity(NamedTuple):
-    """A user of the system, whom the data belong to."""
-
-    user: int
-    group: int
-
-
-def _identity(owner: str | None) -> _Identity | None:
-    """Return the user that was named; None for none."""
-    if owner is None:
-        return None
-    try:
-        found = pwd.getpwnam(owner)
-    except KeyError:
-        raise Failure(f"this system has no user {owner!r}; nothing was done", Exit.USAGE) from None
-    if os.geteuid() != 0:
-        raise Failure("--owner is for root: nobody else may give files away. Nothing was done", Exit.USAGE)
-    return _Identity(found.pw_uid, found.pw_gid)
-
-
 @contextmanager
-def _acting_as(identity: _Identity | None) -> Iterator[None]:
+def _acting_as(identity: Owner | None) -> Iterator[None]:
     """Do what follows as another user, so that every file is its from its first moment on."""
     if identity is None:
         yield
@@ -185,7 +161,7 @@ def _acting_as(identity: _Identity | None) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def _make_data(config: Config, user: User, identity: _Identity | None, if_not_exists: bool) -> bool:
+def _make_data(config: Config, user: User, identity: Owner | None, if_not_exists: bool) -> bool:
     """Make the directory and its first user; return whether that was done, or there was one already."""
     from txbroker.server.first_user import Found, make_first_user
     from txbroker.server.start_failures import unopened
@@ -194,7 +170,7 @@ def _make_data(config: Config, user: User, identity: _Identity | None, if_not_ex
     if not is_started(data):
         check_place(data)
     try:
-        opener = _make_directory(data, identity)
+        opener = make_private(data, identity)
         with _acting_as(opener):
             found = make_first_user(OSFilesystem(data), config, user, "txbroker init")
     except OSError as error:
@@ -213,30 +189,6 @@ def _make_data(config: Config, user: User, identity: _Identity | None, if_not_ex
             Exit.NO,
         )
     return found is Found.UNUSED
-
-
-def _make_directory(data: str, identity: _Identity | None) -> _Identity | None:
-    """Make the directory, or take its mode from others who may enter it, if that is for us to say.
-
-    Return who is to open it: what root finds there that is another user's stays that user's.
-    """
-    try:
-        os.mkdir(data, DATA_MODE)
-        if identity is not None:
-            os.chown(data, identity.user, identity.group)
-        return identity
-    except FileExistsError:
-        found = os.stat(data)
-    if os.geteuid() == 0 and identity is None and found.st_uid != 0:
-        identity = _Identity(found.st_uid, found.st_gid)
-    mine = os.geteuid() if identity is None else identity.user
-    if stat.S_ISDIR(found.st_mode) and not set(os.listdir(data)) - {NEW_FILE_SYSTEM}:
-        if identity is not None and found.st_uid == 0:
-            os.chown(data, identity.user, identity.group)
-            os.chmod(data, DATA_MODE)
-        elif found.st_uid == mine:
-            os.chmod(data, DATA_MODE)
-    return identity
 
 
 def _tell(
