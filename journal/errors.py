@@ -278,7 +278,12 @@ class TooManyLogins(StorageUnavailable):
 
 
 class DirectoryLocked(StorageUnavailable):
-    """Another process has the data directory open."""
+    """Another process has the data directory open, or works in the directory of backups.
+
+    ``holder`` is the number of that process, "" if it is not known.
+    """
+
+    holder = ""
 
 
 class FilesReleased(StorageUnavailable):

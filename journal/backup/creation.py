@@ -71,7 +71,7 @@ def make_backup(
     pace = pace or Pace()
     try:
         layout.prepare(backups)
-        lock = backups.lock(layout.LOCK)
+        lock = layout.lock(backups)
         try:
             sweep(backups)
             try:

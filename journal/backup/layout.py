@@ -13,8 +13,10 @@ Numbers of backups count up, whatever the clock says.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
-from journal.errors import ForeignDirectory, UnknownBackup
+from journal.errors import DirectoryLocked, ForeignDirectory, UnknownBackup
 from journal.interfaces import IFilesystem
 
 LOCK = "lock"
@@ -87,6 +89,31 @@ def stored_objects(filesystem: IFilesystem) -> list[str]:
         for name in filesystem.list_directory(f"{OBJECTS}/{folder}")
         if is_digest(name)
     ]
+
+
+def lock(filesystem: IFilesystem) -> Any:
+    """Take the lock of what writes in a directory of backups. Raises :class:`DirectoryLocked`."""
+    return _taken(filesystem.lock)
+
+
+def read_lock(filesystem: Any) -> Any:
+    """Keep a directory of backups, which is one of the operating system, from being written to. Raises
+    :class:`DirectoryLocked`.
+    """
+    return _taken(filesystem.read_lock)
+
+
+def _taken(take: Callable[[str], Any]) -> Any:
+    try:
+        return take(LOCK)
+    except DirectoryLocked as error:
+        busy = DirectoryLocked(
+            f"process {error.holder or 'unknown'} is at work in the directory of backups: it makes or verifies a "
+            "backup, restores one, or prunes. Nothing was done. Wait until it has ended, or end it: the next "
+            "'txbroker backup create' or 'prune' removes what it leaves"
+        )
+        busy.holder = error.holder
+        raise busy from error
 
 
 def has_backups(filesystem: IFilesystem) -> bool:

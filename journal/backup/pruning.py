@@ -38,7 +38,7 @@ def prune(backups: IFilesystem, keep: int) -> Pruned:
     if keep < 1:
         raise ValueError("prune keeps one backup at least")
     layout.check_backups(backups)
-    lock = backups.lock(layout.LOCK)
+    lock = layout.lock(backups)
     try:
         layout.sweep(backups)
         choice = _Choice(backups, keep)

@@ -131,7 +131,9 @@ def _lock(descriptor: int, kind: int, path: Path) -> None:
     except OSError as error:
         if error.errno not in _HELD:
             raise
-        raise DirectoryLocked(locked_message(str(path.parent), _holder(descriptor, path))) from None
+        locked = DirectoryLocked(locked_message(str(path.parent), holder := _holder(descriptor, path)))
+        locked.holder = holder
+        raise locked from None
 
 
 def _holder(descriptor: int, path: Path) -> str:

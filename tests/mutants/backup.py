@@ -142,7 +142,7 @@ MUTANTS: Final = (
     Mutant(
         "two work in a directory of backups",
         _CREATION,
-        "lock = backups.lock(layout.LOCK)",
+        "lock = layout.lock(backups)",
         'lock = backups.lock("objects/lock")',
     ),
     # -- prune

@@ -281,13 +281,31 @@ def files_told(audit):
     return [line for line in lines if line["what"].startswith("files.")]
 
 
+def test_which_way_a_backup_is_made_is_said_where_the_other_was_asked_for(data, tmp_path):
+    backups = tmp_path / "backups"
+    with journal.open(data):
+        said = " ".join(called("backup", "create", data, backups, "--stopped", code=Exit.UNREACHABLE).split())
+    assert f"process {os.getpid()} has {data} open" in said
+    assert "leave out --stopped" in said
+    nobody = ("--broker", "tcp:127.0.0.1:1")
+    said = " ".join(called("backup", "create", data, backups, *nobody, code=Exit.UNREACHABLE).split())
+    assert f"If none runs on {data}, say --stopped" in said
+
+
 def test_the_directory_of_backups_is_held_by_one_at_a_time(data, tmp_path):
     called("backup", "create", data, tmp_path / "backups", "--stopped")
-    held = OSFilesystem(tmp_path / "backups").lock(layout.LOCK)
+    backups = tmp_path / "backups"
+    held = OSFilesystem(backups).lock(layout.LOCK)
     try:
-        called("backup", "create", data, tmp_path / "backups", "--stopped", code=Exit.UNREACHABLE)
-        called("backup", "prune", tmp_path / "backups", "--keep", 1, code=Exit.UNREACHABLE)
-        called("restore", tmp_path / "backups", tmp_path / "x", code=Exit.UNREACHABLE)
+        for arguments in (
+            ("backup", "create", data, backups, "--stopped"),
+            ("backup", "prune", backups, "--keep", 1),
+            ("backup", "verify", backups),
+            ("restore", backups, tmp_path / "x"),
+        ):
+            said = " ".join(called(*arguments, code=Exit.UNREACHABLE).split())
+            assert f"process {os.getpid()} is at work in the directory of backups" in said
+            assert "data directory open" not in said
     finally:
         held.release()
     assert os.listdir(tmp_path / "backups" / "unfinished") == []

@@ -32,7 +32,7 @@ from journal.backup.pace import Pace
 from journal.backup.pruning import Pruned
 from journal.backup.pruning import prune as prune_backups
 from journal.backup.stored_directory import check_stored
-from journal.errors import CorruptBackup, InvalidSetting, UnknownBackup
+from journal.errors import CorruptBackup, DirectoryLocked, InvalidSetting, UnknownBackup
 from journal.formats import filenames
 from journal.quantities import size
 from journal.vfs.clock import SystemClock
@@ -45,6 +45,7 @@ from txbroker.cli.directory.ownership import check_ours, owner_for_root
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text, table, time_text
+from txbroker.errors import ConnectionUnavailable
 
 BACKUPS = click.argument("backups", type=click.Path(file_okay=False))
 RATE = click.option(
@@ -89,12 +90,27 @@ def create(
         check_private(backups)
         check_ours(backups)
     if stopped:
-        emit_made(
-            invocation, _made(source, target, StoppedHold(source, source.lock(filenames.LOCK)), rate, verify)
-        )
+        emit_made(invocation, _made(source, target, _stopped(source, directory), rate, verify))
         return
-    with invocation.connect(client="txbroker backup") as broker:
-        emit_made(invocation, _made(source, target, BrokerHold(broker), rate, verify))
+    try:
+        with invocation.connect(client="txbroker backup") as broker:
+            emit_made(invocation, _made(source, target, BrokerHold(broker), rate, verify))
+    except ConnectionUnavailable as error:
+        raise ConnectionUnavailable(f"{error} If none runs on {directory}, say --stopped") from error
+
+
+def _stopped(source: OSFilesystem, directory: str) -> StoppedHold:
+    """Lock a data directory that nobody has open."""
+    try:
+        lock = source.lock(filenames.LOCK)
+    except DirectoryLocked as error:
+        raise Failure(
+            f"process {error.holder} has {directory} open, and --stopped is for directories that nobody has open; "
+            "nothing was done. Beside a running broker, leave out --stopped, and say where it is (--broker). What is "
+            "no broker, stop first",
+            Exit.UNREACHABLE,
+        ) from error
+    return StoppedHold(source, lock)
 
 
 def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:
@@ -210,7 +226,7 @@ def opened(directory: str) -> OSFilesystem:
 @contextmanager
 def reading(backups: OSFilesystem) -> Iterator[OSFilesystem]:
     """Keep a directory of backups from being written to."""
-    lock = backups.read_lock(layout.LOCK)
+    lock = layout.read_lock(backups)
     try:
         yield backups
     finally:
