@@ -177,6 +177,14 @@ def test_a_new_file_system_is_a_directory_for_data_and_loses_its_mode(init):
         ),
         (("--data", "no/data"), "no/data cannot be made"),
         (("--data", "data", "--listen", "tcp:0"), "--listen is for the file to write"),
+        (
+            ("--data", "data", "--config", "b.toml", "--listen", "bogus:xx"),
+            "--listen bogus:xx: not an endpoint",
+        ),
+        (
+            ("--data", "data", "--config", "b.toml", "--listen", "tls:7654"),
+            "--listen tls:7654: not an endpoint",
+        ),
         (("--data", "", "--config", "b.toml"), "setting data is empty"),
         (("--data", "data", "--owner", "nobody-has-this-name"), "has no user 'nobody-has-this-name'"),
         (("--data", "data", "--generate-password"), "contradict each other"),

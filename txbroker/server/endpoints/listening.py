@@ -74,6 +74,19 @@ def endpoint_of(reactor: Any, description: str, known: KnownCertificates | None 
     return endpoint
 
 
+def check_form(reactor: Any, description: str) -> None:
+    """Raise InvalidSetting for what is no description of an endpoint. Files that it names are not looked at."""
+    if description.partition(":")[0] != tls_endpoint.KIND:
+        endpoint_of(reactor, description)
+        return
+    try:
+        tls_endpoint.described(description)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"{description}: not an endpoint: {error}. One is {tls_endpoint.FORM}"
+        ) from error
+
+
 def _with_tls(reactor: Any, description: str, known: KnownCertificates) -> TlsServerEndpoint:
     try:
         said = tls_endpoint.described(description)

@@ -81,6 +81,7 @@ def init(
     if listen and (has_file or file is None):
         raise Failure("--listen is for the file to write, and none is; nothing was done", Exit.USAGE)
     identity = owner_named(owner)
+    _check_endpoints(listen)
     with _prepared(None if has_file else file, data, listen or (DEFAULT_LISTEN,)) as temporary:
         config = _config(temporary or file, data)
         password = (
@@ -91,6 +92,19 @@ def init(
             _put_in_place(temporary, file)
     shown = password if generate_password and made else ""
     _tell(invocation, config.service.data, file, temporary is not None, admin if made else "", shown)
+
+
+def _check_endpoints(listen: tuple[str, ...]) -> None:
+    """Raise ``Failure`` for what is no endpoint, which the first start would refuse. Certificates may come later."""
+    from twisted.internet import reactor
+
+    from txbroker.server.endpoints.listening import check_form
+
+    try:
+        for description in listen:
+            check_form(reactor, description)
+    except InvalidSetting as error:
+        raise Failure(f"--listen {error}; nothing was done", Exit.USAGE) from error
 
 
 @contextmanager
