@@ -427,6 +427,7 @@ class Describing:
             "transactions_restored": engine.starts.count_restored(
                 n.session for n in engine.transactions.prepared
             ),
+            "restored_as_copy": int(engine.starts.as_copy),
             "outcomes_forced": len(engine.transactions.outcomes.heuristic),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),

@@ -65,6 +65,10 @@ STATUS: Final[Mapping[str, Shown | None]] = {
         "transactions_restored",
         "Prepared transactions that were in the backup that is restored.",
     ),
+    "restored_as_copy": _gauge(
+        "restored_as_copy",
+        "1 if the data were restored as a copy, which decides nothing for its original; else 0.",
+    ),
     "oldest_in_doubt_age": _gauge(
         "oldest_in_doubt_age_seconds",
         "Time since the oldest of them was prepared; 0 if there is none.",

@@ -58,7 +58,8 @@ def test_it_is_listed_as_restored_until_a_person_ends_it():
     be_restored(room)
     [info] = listed(room)
     assert info.restored
-    assert room.peer().ask(messages.AskStatus).values["transactions_restored"] == 1
+    status = room.peer().ask(messages.AskStatus).values
+    assert (status["transactions_restored"], status["restored_as_copy"]) == (1, 0)
     said = refused(room.peer().ask(messages.Rollback, xid=XID), "RestoredTransaction")
     assert "nothing was changed" in said
     done = room.peer().ask(messages.Rollback, xid=XID, operator=True, by="ann", why="the row is not there")
@@ -93,3 +94,4 @@ def test_a_copy_gets_an_identity_of_its_own_once():
     assert room.broker.greeting._identity.identity == copy
     for request in (messages.Commit, messages.Rollback):
         assert "are a copy of" in refused(room.peer().ask(request, xid=XID), "RestoredTransaction")
+    assert room.peer().ask(messages.AskStatus).values["restored_as_copy"] == 1

@@ -32,6 +32,7 @@ GROUPS: Final = {
     "Transactions": (
         "transactions_in_doubt",
         "transactions_restored",
+        "restored_as_copy",
         "oldest_in_doubt_age",
         "transactions_orphaned",
         "orphans_ended",

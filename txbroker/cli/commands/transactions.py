@@ -187,8 +187,9 @@ def closing_lines(
         lines.append("There is no orphan policy: what is prepared waits until somebody decides it.")
     if any(info.restored for info in found):
         lines.append(
-            "Restored ones may have been committed since the backup: a commit is taken, a rollback only from you. "
-            "docs/backup.md says how to find out."
+            "Restored ones may have been committed since the backup: a commit is taken, a rollback only from you. (A "
+            "broker restored as a copy takes neither: they are its original's. 'txbroker status' says whether it is "
+            "one.) docs/backup.md says how to find out."
         )
     if any(info.contradicted for info in found):
         lines.append("DAMAGE: see 'txbroker transactions show NUMBER' for what to do.")

@@ -71,7 +71,8 @@ def next_sentence(info: TransactionInfo) -> str:
     if info.restored:
         return (
             "It was prepared when the backup was made from which the data are restored, and may have been committed "
-            f"since: its coordinator can commit it, and only a person can roll it back. {holds}"
+            "since: its coordinator can commit it, unless this broker was restored as a copy, and only a person can "
+            f"roll it back. {holds}"
         )
     if policy is None:
         return f"Nothing happens by itself: there is no orphan policy. {holds}"

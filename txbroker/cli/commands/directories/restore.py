@@ -106,7 +106,11 @@ def _shown(done: RestoredDirectory, directory: str, as_copy: bool) -> Renderable
         return facts(lines)
     waiting = (
         f"It holds {count_text(len(done.waiting), 'prepared transaction')}, which may have been committed since. "
-        "Once the broker runs, 'txbroker transactions list --restored' lists what waits; resolvers commit what their "
-        "databases have, and docs/backup.md says what to do about the rest."
+        + (
+            "The original decides them: the copy refuses commit and rollback alike, and resolvers leave it alone."
+            if as_copy
+            else "Once the broker runs, 'txbroker transactions list --restored' lists what waits; resolvers commit "
+            "what their databases have, and docs/backup.md says what to do about the rest."
+        )
     )
     return Stack(facts(lines), "", Text(waiting))
