@@ -83,10 +83,7 @@ def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents
     to the cut, the checkpoint as a start reads it. Raises :class:`CorruptJournal` for damage in either,
     :class:`UnknownFormat` for a format that is not known, and ``FileNotFoundError`` for a file that is not there.
     """
-    check_version(filesystem)
-    for mark, why in ((filenames.REPAIR_PLAN, UNFINISHED), (filenames.RESTORE, RESTORE_UNFINISHED)):
-        if filesystem.exists(mark):
-            raise CorruptData(why, mark)
+    check_finished(filesystem)
     checkpoint = read_sound(filesystem, checkpoint_lsn) if checkpoint_lsn else None
     journal: list[Piece] = []
     end = _journal(filesystem, checkpoint, cut, journal)
@@ -107,6 +104,16 @@ def contents(filesystem: IFilesystem, checkpoint_lsn: int, cut: int) -> Contents
     if filesystem.exists(filenames.REPAIRS):
         pieces += _whole(filesystem, filenames.REPAIRS)
     return Contents(pieces, checkpoint_lsn, cut, start, nonce, end.identity)
+
+
+def check_finished(filesystem: IFilesystem) -> None:
+    """Raise :class:`UnknownFormat` for a format that is not known, :class:`CorruptData` for a directory in which a
+    repair or a restore was begun and not finished.
+    """
+    check_version(filesystem)
+    for mark, why in ((filenames.REPAIR_PLAN, UNFINISHED), (filenames.RESTORE, RESTORE_UNFINISHED)):
+        if filesystem.exists(mark):
+            raise CorruptData(why, mark)
 
 
 # -- the journal -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from journal.backup.contents import check_finished
 from journal.checkpoints.choice import choose_checkpoint
 from journal.engine.engine import Engine
 from journal.errors import CorruptJournal, FilesReleased
@@ -45,11 +46,13 @@ class EngineHold:
 class StoppedHold:
     """The lock of a directory that nobody has open, taken by the caller for as long as the backup takes.
 
-    The cut is the end of the journal, as a start would find it. Raises :class:`CorruptJournal` where a start would.
+    The cut is the end of the journal, as a start would find it. Raises :class:`CorruptJournal` where a start would, and
+    what :func:`~journal.backup.contents.check_finished` does.
     """
 
     def __init__(self, filesystem: IFilesystem, lock: ILock) -> None:
         self._lock: ILock | None = lock
+        check_finished(filesystem)
         witness = read_witness(filesystem) or NOTHING
         choice = choose_checkpoint(filesystem, witness)
         scans = JournalScan(filesystem, Journal(filesystem), witness, [], _silent).scan(choice.newest)

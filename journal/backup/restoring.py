@@ -21,6 +21,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptBackup, ForeignDirectory, InvalidSetting, UnknownBackup
 from journal.folds.table import client_folds
 from journal.formats import filenames
+from journal.formats.repair_notes import RESTORE_UNFINISHED
 from journal.interfaces import IClock, IFile, IFilesystem
 from journal.records.record import Restored
 from journal.recovery.start import recover
@@ -118,6 +119,8 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def _check_empty(target: IFilesystem) -> None:
     there = [name for name in target.list_directory("") if name not in _EMPTY]
+    if filenames.RESTORE in there:
+        raise ForeignDirectory(RESTORE_UNFINISHED)
     if there:
         raise ForeignDirectory(
             f"the directory is not empty, it holds {there[0]!r}: a backup is not mixed with other data. Nothing was "

@@ -12,11 +12,14 @@ from click.testing import CliRunner
 import journal
 import txbroker
 from journal.backup import layout
+from journal.backup.restoring import restore as restore_backup
 from journal.errors import FilesReleased
+from journal.transaction_states import TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import eventually
 from txbroker.cli import command_line
+from txbroker.cli.commands.directories import restore
 from txbroker.cli.directory.broker_hold import BrokerHold
 from txbroker.cli.exits import Exit
 
@@ -97,6 +100,23 @@ def test_a_prune_names_what_is_damaged_and_exits_with_6(data, tmp_path):
     assert f"DAMAGED, and not counted: {made['name']}" in called(
         "backup", "prune", backups, "--keep", 1, code=Exit.CORRUPT
     )
+
+
+def test_who_decides_what_a_restored_directory_holds_prepared_is_said_for_a_copy_too(
+    data, tmp_path, monkeypatch
+):
+    backups = tmp_path / "backups"
+    called("backup", "create", data, backups, "--stopped")
+    monkeypatch.setattr(restore, "restore_backup", with_a_prepared_transaction)
+    said = " ".join(called("restore", backups, tmp_path / "restored").split())
+    assert "resolvers commit what their databases have" in said
+    said = " ".join(called("restore", backups, tmp_path / "copy", "--as-copy").split())
+    assert "the copy refuses commit and rollback alike" in said
+    assert "resolvers commit" not in said
+
+
+def with_a_prepared_transaction(*arguments):
+    return restore_backup(*arguments)._replace(waiting=[TransactionNumber(1, 1)])
 
 
 def test_no_inode_of_a_data_directory_is_in_a_backup_nor_of_a_backup_in_a_data_directory(data, tmp_path):
@@ -290,6 +310,41 @@ def test_which_way_a_backup_is_made_is_said_where_the_other_was_asked_for(data, 
     nobody = ("--broker", "tcp:127.0.0.1:1")
     said = " ".join(called("backup", "create", data, backups, *nobody, code=Exit.UNREACHABLE).split())
     assert f"If none runs on {data}, say --stopped" in said
+
+
+def test_a_directory_in_the_place_of_a_command_is_told_the_command(data):
+    assert f"Did you mean 'txbroker backup create {data} BACKUPS'?" in " ".join(
+        called("backup", data, code=Exit.USAGE).split()
+    ).replace("│ ", "").replace(" │", "")
+    assert "Did you mean" not in called("backup", "no-directory", code=Exit.USAGE)
+
+
+def test_a_rate_that_has_no_unit_is_refused(data, tmp_path):
+    for rate in ("1", "50", "63KiB"):
+        said = called("backup", "create", data, tmp_path / "b", "--stopped", "--rate", rate, code=Exit.USAGE)
+        assert "bytes in a second" in said
+    for rate in ("0", "64KiB"):
+        called("backup", "create", data, tmp_path / "b", "--stopped", "--rate", rate)
+
+
+def test_what_an_interrupted_restore_has_left_is_told_by_all_commands(data, tmp_path):
+    backups, half = tmp_path / "backups", tmp_path / "half"
+    called("backup", "create", data, backups, "--stopped")
+    called("restore", backups, half)
+    (half / "restore.unfinished").write_text("the name of a backup\n")
+    for arguments, code in (
+        (("restore", backups, half), Exit.REFUSED),
+        (("backup", "create", half, backups, "--stopped"), Exit.CORRUPT),
+    ):
+        said = " ".join(called(*arguments, code=code).split())
+        assert "a backup was being restored to this directory, and that was not finished" in said
+    (half / "journal").rename(tmp_path / "elsewhere")
+    (half / "journal").mkdir()
+    said = " ".join(called("backup", "create", half, backups, "--stopped", code=Exit.CORRUPT).split())
+    assert "that was not finished" in said
+    said = " ".join(called("verify", half, code=Exit.CORRUPT).split())
+    assert "A restore was not finished: remove all that is in there" in said
+    assert "repair" not in said
 
 
 def test_the_directory_of_backups_is_held_by_one_at_a_time(data, tmp_path):

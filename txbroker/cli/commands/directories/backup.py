@@ -32,6 +32,7 @@ from journal.backup.pace import Pace
 from journal.backup.pruning import Pruned
 from journal.backup.pruning import prune as prune_backups
 from journal.backup.stored_directory import check_stored
+from journal.constants import KIB
 from journal.errors import CorruptBackup, DirectoryLocked, InvalidSetting, UnknownBackup
 from journal.formats import filenames
 from journal.quantities import size
@@ -48,16 +49,46 @@ from txbroker.cli.output import console, count_text, emit, facts, size_text, tab
 from txbroker.errors import ConnectionUnavailable
 
 BACKUPS = click.argument("backups", type=click.Path(file_okay=False))
+LEAST_RATE = 64 * KIB
+"""Bytes in a second below which a rate is a unit forgotten: a GiB would take five hours."""
+
+
+def rate_of(text: str) -> int:
+    """Return bytes in a second; 0 for as many as can be. Raises ``ValueError`` for a rate that nobody means."""
+    found = size(text)
+    if 0 < found < LEAST_RATE:
+        raise ValueError(
+            f"{text} is {found:,} bytes in a second, with which a backup hardly ends. Say a unit, as in 50MiB; 64KiB "
+            "is the least"
+        )
+    return found
+
+
 RATE = click.option(
     "--rate",
-    type=Parsed("size", size),
+    type=Parsed("size", rate_of),
     default="0",
     metavar="SIZE",
     help="Read and write no more than SIZE in a second, like 50MiB.",
 )
 
 
-@click.group(cls=Group)
+class _Backups(Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; where a directory stands in its place, say which command takes it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not os.path.isdir(args[0]):
+                raise
+            raise click.UsageError(
+                f"{error.message} Did you mean 'txbroker backup create {args[0]} BACKUPS'?", error.ctx
+            ) from error
+
+
+@click.group(cls=_Backups)
 def backup() -> None:
     """Make, list, verify and remove backups of a data directory.
 
@@ -110,7 +141,11 @@ def _stopped(source: OSFilesystem, directory: str) -> StoppedHold:
             "no broker, stop first",
             Exit.UNREACHABLE,
         ) from error
-    return StoppedHold(source, lock)
+    try:
+        return StoppedHold(source, lock)
+    except BaseException:
+        lock.release()
+        raise
 
 
 def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:

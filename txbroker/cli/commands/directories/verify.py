@@ -14,6 +14,7 @@ from rich.text import Text
 from journal import check
 from journal.check import Finding, Level, Tally
 from journal.constants import MIB
+from journal.formats import filenames
 from journal.formats.version import FORMAT
 from journal.formats.version_file import Written, read_version
 from journal.vfs.filesystem import OSFilesystem
@@ -154,11 +155,16 @@ def _verdict(findings: list[Finding], level: Level, directory: str) -> str:
         )
     if damages:
         said.append("1 place is damaged." if damages == 1 else f"{damages:,} places are damaged.")
-    if said:
+    if any(finding.path == filenames.RESTORE for finding in findings):
+        said.append(
+            "A restore was not finished: remove all that is in there, and run 'txbroker restore' again."
+        )
+    elif said:
         said.append(
             "Nothing was changed. Restore the files that are named from a copy; without one, 'txbroker repair "
             f"{directory}' says what can be kept."
         )
+    if said:
         return " ".join(said)
     if findings:
         said.append("No damage found: what is listed harms nothing, or a start makes it good by itself.")
