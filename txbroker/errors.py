@@ -192,6 +192,13 @@ class RequestTimedOut(OutcomeUnknown):
     """No answer came in time. Whether the change happened is not known; the message says how to find out."""
 
 
+class OutcomeLost(RequestTimedOut):
+    """The broker was replaced after a call was sent that changes something, so no answer will come.
+
+    Later calls raise :class:`BrokerReplaced`. This is none: that is a refusal, after which nothing has changed.
+    """
+
+
 class StopTimedOut(OutcomeUnknown):
     """A worker was stopped, and calls of its handler went on for longer than ``stop_timeout``.
 

@@ -117,6 +117,23 @@ def test_a_client_whose_brokers_data_were_set_back_to_a_copy_is_told_and_ends_no
             assert other.send("orders", b"first").offset == 0
 
 
+def test_the_first_change_on_an_idle_connection_to_a_replaced_broker_has_an_outcome_that_is_lost(
+    broker, tmp_path
+):
+    broker.stop()
+    shutil.copytree(broker.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    broker.start()
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("orders")
+        broker.kill()
+        broker.data_dir = tmp_path / "copy"
+        broker.start()
+        with pytest.raises((errors.OutcomeLost, errors.BrokerReplaced), match="set back to an older copy"):
+            connection.send("orders", b"first")
+        with pytest.raises(errors.BrokerReplaced):
+            connection.send("orders", b"second")
+
+
 def test_of_clients_that_create_a_topic_unless_it_is_there_one_does_and_all_have_it(broker):
     """At the same moment, with settings that tell them apart; the broker's refusal is the only check."""
     together = threading.Barrier(8)

@@ -19,7 +19,7 @@ from tests.support.certificates import Signed
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.login import RENEW_AFTER, Channel
-from txbroker.client.core.options import Options
+from txbroker.client.core.options import Lost, Options
 from txbroker.client.core.phase import Phase
 from txbroker.client.login.choice import ChannelBinding
 from txbroker.client.login.credentials import Credentials
@@ -297,6 +297,29 @@ class TestRefusals:
             client.connect()
         assert client.phase is Phase.CLOSED
         with pytest.raises(getattr(errors, error), match="never again"):
+            client.core.check_open()
+
+    def test_a_change_that_was_sent_before_the_broker_was_replaced_has_an_outcome_that_is_lost(self):
+        gate = Gate(FREE)
+        client = Client(gate)
+        change, look = (
+            client.core.request(Ping(client.core.correlation()), messages.Done, rule=rule)
+            for rule in (Lost.REPEAT, Lost.READ)
+        )
+        client.core.take_output()
+        client.lose()
+        later = client.core.request(Ping(client.core.correlation()), messages.Done, rule=Lost.REPEAT)
+        gate.answer = lambda request: Refused(request.correlation, "BrokerReplaced", "other data")
+        client.connect()
+        assert [type(call.error) for call in (change, look, later)] == [
+            errors.OutcomeLost,
+            errors.BrokerReplaced,
+            errors.BrokerReplaced,
+        ]
+        assert "may or may not have happened there" in str(change.error)
+        assert isinstance(change.error, errors.OutcomeUnknown)
+        assert not isinstance(change.error, errors.RequestRefused), "that would say that nothing was changed"
+        with pytest.raises(errors.BrokerReplaced):
             client.core.check_open()
 
     def test_an_answer_of_another_kind_ends_the_connection(self):

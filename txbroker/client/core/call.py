@@ -104,3 +104,15 @@ def in_doubt(call: Call[Answer], reason: str) -> errors.RequestTimedOut:
     return errors.RequestTimedOut(
         f"{reason}; {name_of(call)} was sent and may or may not have happened: look before repeating it"
     )
+
+
+def lost(call: Call[Answer], error: errors.BrokerReplaced) -> errors.TxBrokerError:
+    """Return the error for a call that was sent before the broker was replaced: what it asked of is not there to be
+    asked again, and whether what it changed was done is known to the data of before alone.
+    """
+    if call.rule is Lost.READ:
+        return error
+    return errors.OutcomeLost(
+        f"{error}. {name_of(call)} was sent before that and may or may not have happened there; no answer will come. "
+        "Look at what the data that answer now have before repeating it"
+    )

@@ -19,7 +19,7 @@ from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
 from txbroker.client.core.answers import Answers
 from txbroker.client.core.attends import Attends
-from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, name_of
+from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, lost, name_of
 from txbroker.client.core.login import Credentials, Entering, Step, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.parting import Parting, parting
@@ -377,12 +377,13 @@ class Core:
         self.phase = Phase.CLOSED
         calls = [*self._pending.values(), *self._waiting.values()]
         self._pending, self._waiting = {}, {}
-        is_replaced = isinstance(error, errors.BrokerReplaced)
         for call in calls:
-            in_vain = (
-                is_replaced and call.rule is Lost.READ
-            )  # what it asked of is not there to be asked again
-            call.abandoned(in_doubt(call, str(error)) if call.attempts and not in_vain else error)
+            if not call.attempts:
+                call.abandoned(error)
+            elif isinstance(error, errors.BrokerReplaced):
+                call.abandoned(lost(call, error))
+            else:
+                call.abandoned(in_doubt(call, str(error)))
         self.take_output()
         for callback in self.on_lost:
             callback()
