@@ -28,6 +28,8 @@ FOLDER: Final = Path("build/bench/backups")
 WIDTH: Final = 110
 WANTED: Final = 3.0
 PARTITIONS: Final = 8
+PACE: Final = 50
+"""MiB in a second that the backup of the service reads and writes, too."""
 
 
 class Round(NamedTuple):
@@ -142,7 +144,7 @@ def table(rounds: list[Round], what: str) -> Table:
 @click.option("--rounds", default=3, show_default=True, help="Rounds.")
 @click.option(
     "--pace",
-    default=50,
+    default=PACE,
     show_default=True,
     help="MiB in a second that a backup reads and writes; 0: no bound.",
 )

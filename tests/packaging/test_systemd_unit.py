@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from journal.quantities import duration
+from benchmarks.backups import PACE
+from journal.constants import MIB
+from journal.quantities import duration, size
 from tests.support.repository import ROOT
 from txbroker.broker.sessions.settings import SECOND
 from txbroker.cli.exits import Exit
@@ -112,3 +114,8 @@ def test_a_backup_is_made_as_the_user_whose_the_data_are_in_a_directory_that_may
     data = setting("StateDirectory")
     assert f"unix:/var/lib/{data}/admin.sock" in text
     assert f"create /var/lib/{data} " in commands[0][1]
+
+
+def test_the_backup_reads_as_slowly_as_the_one_that_is_measured_beside_sends():
+    [rate] = re.findall(r" --rate (\S+)", (FOLDER / "txbroker-backup.service").read_text())
+    assert size(rate) == PACE * MIB
