@@ -213,6 +213,7 @@ MUTANTS: Final = (
     ),
     Mutant("files keep no zeros behind the cut", _RESTORING, "if stored.size > stored.length:", "if False:"),
     Mutant("a backup is restored over other files", _RESTORING, "    if there:\n", "    if False:\n"),
+    Mutant("a rate bounds nothing", "journal/backup/pace.py", "+ size / self._rate", "+ 0 / self._rate"),
     # -- whose files they are
     Mutant(
         "root's files are root's",

@@ -12,14 +12,16 @@ from click.testing import CliRunner
 import journal
 import txbroker
 from journal.backup import layout
+from journal.backup.pace import Pace
 from journal.backup.restoring import restore as restore_backup
+from journal.constants import MIB
 from journal.errors import FilesReleased
 from journal.transaction_states import TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import eventually
 from txbroker.cli import command_line
-from txbroker.cli.commands.directories import restore
+from txbroker.cli.commands.directories import backup, restore
 from txbroker.cli.directory.broker_hold import BrokerHold
 from txbroker.cli.exits import Exit
 
@@ -325,6 +327,27 @@ def test_a_rate_that_has_no_unit_is_refused(data, tmp_path):
         assert "bytes in a second" in said
     for rate in ("0", "64KiB"):
         called("backup", "create", data, tmp_path / "b", "--stopped", "--rate", rate)
+
+
+def test_each_command_that_reads_in_bulk_keeps_the_rate(data, tmp_path, monkeypatch):
+    rates = []
+
+    def pace(rate):
+        rates.append(rate)
+        return Pace()
+
+    for command in (backup, restore):
+        monkeypatch.setattr(command, "Pace", pace)
+    backups = tmp_path / "backups"
+    for number, arguments in enumerate(
+        (
+            ("backup", "create", data, backups, "--stopped"),
+            ("backup", "verify", backups),
+            ("restore", backups, tmp_path / "restored"),
+        )
+    ):
+        called(*arguments, "--rate", f"{number + 1}MiB")
+    assert rates == [MIB, 2 * MIB, 3 * MIB]
 
 
 def test_what_an_interrupted_restore_has_left_is_told_by_all_commands(data, tmp_path):
