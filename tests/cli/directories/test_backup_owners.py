@@ -73,6 +73,23 @@ def test_what_root_makes_is_the_owners_and_so_the_next_command_of_the_service_wo
         called("backup", "verify", backups)
 
 
+def test_root_takes_no_lock_that_the_service_could_not_take(folder, data):
+    (data / "lock").unlink()
+    called("backup", "create", data, folder / "backups", "--stopped")
+    assert owners(data) == {NOBODY.pw_uid}
+    with nobody():
+        journal.open(data).close()
+
+
+def test_data_that_may_not_be_read_are_told_with_whose_they_are(folder, data):
+    os.chown(data / "lock", 0, 0)
+    (data / "lock").chmod(0o600)
+    with nobody():
+        said = called("backup", "create", data, folder / "backups", "--stopped", code=Exit.UNREACHABLE)
+    assert f"{data}/lock: Permission denied (it belongs to root, and this is nobody)" in said
+    assert "No backup was made" in said
+
+
 @pytest.mark.parametrize("how", ["an empty directory", "a new one", "an empty one of root's"])
 def test_what_root_restores_is_the_owners_and_nobody_else_may_enter(folder, data, how):
     backups, target = folder / "backups", folder / "restored"

@@ -13,14 +13,15 @@ from journal.check import Finding
 from journal.errors import DirectoryLocked
 from journal.formats import filenames
 from journal.vfs.filesystem import OSFilesystem
+from txbroker.cli.directory.ownership import owner_for_root
 from txbroker.cli.exits import Exit, Failure
 
 DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=False))
 
 
 def data_directory(directory: str) -> OSFilesystem:
-    """Return the files of a data directory; fails for another directory."""
-    filesystem = OSFilesystem(directory)
+    """Return the files of a data directory; fails for another directory. What root makes there is its owner's."""
+    filesystem = OSFilesystem(directory, owner=owner_for_root(directory))
     if not any(
         filesystem.exists(name) for name in (filenames.JOURNAL_DIRECTORY, filenames.CHECKPOINT_DIRECTORY)
     ):

@@ -111,7 +111,7 @@ def create(
     The broker that runs on DIRECTORY is asked (--broker) to keep its files while they are read; that needs the right
     'backup'. All that it had acknowledged before is in the backup. It counts only if this exits with 0.
     """
-    with failures_told(backups, directory, lambda: "No backup was made, and nothing was written"):
+    with failures_told(backups, directory, _state_before_making):
         source = data_directory(directory)
         check_apart(backups, directory)
         check_apart(directory, backups)
@@ -121,7 +121,9 @@ def create(
         check_private(backups)
         check_ours(backups)
     if stopped:
-        emit_made(invocation, _made(source, target, _stopped(source, directory), rate, verify))
+        with failures_told(backups, directory, _state_before_making):
+            hold = _stopped(source, directory)
+        emit_made(invocation, _made(source, target, hold, rate, verify))
         return
     try:
         with invocation.connect(client="txbroker backup") as broker:
@@ -151,6 +153,10 @@ def _stopped(source: OSFilesystem, directory: str) -> StoppedHold:
 def _made(source: OSFilesystem, target: OSFilesystem, hold: Hold, rate: int, verify: bool) -> Made:
     with failures_told(str(target.root), str(source.root), _state_of_making), progress_bar() as progress:
         return make_backup(source, target, hold, SystemClock(), Pace(rate), verify, progress)
+
+
+def _state_before_making() -> str:
+    return "No backup was made, and nothing was written"
 
 
 def _state_of_making() -> str:

@@ -25,7 +25,7 @@ from txbroker.cli.commands.directories.backup import (
     progress_bar,
     reading,
 )
-from txbroker.cli.directory.data_directory import check_place
+from txbroker.cli.directory.data_directory import check_place, is_started
 from txbroker.cli.directory.file_failures import failures_told
 from txbroker.cli.directory.ownership import PRIVATE_MODE, Owner, make_private, owner_named, owner_of
 from txbroker.cli.exits import Exit, Failure
@@ -66,7 +66,8 @@ def restore(
 
     def state() -> str:
         if not os.path.lexists(os.path.join(directory, filenames.RESTORE)):
-            return "Nothing was restored"
+            is_there = " now, unless 'txbroker verify' finds data in there" if is_started(directory) else ""
+            return f"Nothing was restored{is_there}"
         return f"{directory} holds a part of the backup, which no start goes past: before you begin again, empty it"
 
     with failures_told(backups, directory, state):
