@@ -272,8 +272,10 @@ def test_a_backup_beside_a_broker_has_what_was_acknowledged_and_a_lost_pin_makes
         broker.create_topic("orders", partitions=2)
         for number in range(100):
             broker.send("orders", b"%d" % number)
+        acknowledged = broker.status()["last_lsn"]
         made = told("backup", "create", data, backups, "--verify", "--broker", process.address)
-        assert (made["identity"], made["cut"]) == (broker.identity, broker.status()["last_lsn"])
+        assert made["identity"] == broker.identity
+        assert acknowledged <= made["cut"] <= broker.status()["last_lsn"], "a mark may come by itself"
         assert broker.status()["pins"] == 0
         eventually(lambda: len(files_told(audit)) == 2)
         begun, ended = files_told(audit)
