@@ -61,7 +61,7 @@ def test_its_health_is_asked_of_the_broker_by_a_command_that_there_is():
     options, _, asked = check.partition(" CMD ")
     program, *words = shlex.split(asked.partition(">")[0])
     assert program == re.search(r'"(\w+)"', said("ENTRYPOINT"))[1]
-    done = CliRunner().invoke(command_line, [*words, "--broker", "tcp:127.0.0.1:1"])
+    done = CliRunner().invoke(command_line, [*words, "--broker", "tcp:127.0.0.1:1", "--timeout", "200ms"])
     assert done.exit_code == 4, "a broker that is not there is not healthy"
     patience = int(re.search(r"--timeout=(\d+)s", options)[1])
     assert int(re.search(r"--timeout (\d+)s", asked)[1]) < patience

@@ -294,7 +294,8 @@ def test_a_backup_beside_a_broker_has_what_was_acknowledged_and_a_lost_pin_makes
                 hold.check()
             assert hold.release() is False
         assert len(told("backup", "list", backups)["backups"]) == 1
-        called("backup", "create", data, backups, "--broker", "tcp:127.0.0.1:1", code=Exit.UNREACHABLE)
+        nobody = ("--broker", "tcp:127.0.0.1:1", "--timeout", "200ms")
+        called("backup", "create", data, backups, *nobody, code=Exit.UNREACHABLE)
     with BrokerProcess(tmp_path / "other") as process, txbroker.connect(process.address) as broker:
         found = [message.value for p in (0, 1) for message in broker.read("orders", p, 0)]
         assert sorted(map(int, found)) == list(range(100))
@@ -311,7 +312,7 @@ def test_which_way_a_backup_is_made_is_said_where_the_other_was_asked_for(data, 
         said = " ".join(called("backup", "create", data, backups, "--stopped", code=Exit.UNREACHABLE).split())
     assert f"process {os.getpid()} has {data} open" in said
     assert "leave out --stopped" in said
-    nobody = ("--broker", "tcp:127.0.0.1:1")
+    nobody = ("--broker", "tcp:127.0.0.1:1", "--timeout", "200ms")
     said = " ".join(called("backup", "create", data, backups, *nobody, code=Exit.UNREACHABLE).split())
     assert f"If none runs on {data}, say --stopped" in said
 
