@@ -234,7 +234,7 @@ class Model:
         """Deliver to those that wait, in the order in which they have come, to each its share."""
         for queue in self.queues.values() if queues is None else queues:
             line = self.waiting.get(queue.partition, [])
-            while line:
+            while line and not (len(queue.levels) > 1 and self._is_told_of_later(line[0])):
                 share = max(1, -(-queue.count_free() // len(line)))
                 given = self.give(line[0].session, queue, line[0].most, now, share)
                 if not given:
@@ -310,6 +310,12 @@ class Model:
                 return
             while self.ended and not (released or ending or has_moved):
                 self.return_some(now)
+
+    def _is_told_of_later(self, ticket: Ticket) -> bool:
+        """Whether the broker has answered somebody with a message that is to come, so with none before that."""
+        place = self.told(ticket)
+        level = None if place is None else self.level_at(place[0])
+        return place is not None and level is not None and place[1] >= level.end
 
     def _serve_early(self, now: int) -> None:
         """Serve those that wait at queues with priorities what has just been moved there, if the broker has done so
