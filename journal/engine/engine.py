@@ -125,6 +125,11 @@ class Engine:
         return self.journaled_bytes + self.pending_bytes > self.full_at
 
     @property
+    def room(self) -> int:
+        """How many bytes more may be accepted before new work is refused; if it is, a negative number."""
+        return self.full_at - self.journaled_bytes - self.pending_bytes
+
+    @property
     def last_lsn(self) -> int:
         """The LSN of the last accepted record."""
         return self.next_lsn - 1

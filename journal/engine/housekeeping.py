@@ -330,8 +330,7 @@ class Housekeeping:
         engine = self._engine
         if size >= LARGE:
             self.watch_space()
-        room = (engine.full_at - engine.journaled_bytes - engine.pending_bytes) * COPIES
-        if size > room:
+        if size > engine.room * COPIES:
             return False
         engine.reserved_bytes += size
         engine.full_at -= -(-size // COPIES)

@@ -153,6 +153,15 @@ def test_a_mandatory_message_that_finds_no_queue_comes_back_before_its_confirm(h
     assert talker.all_of() == [b"a", b"e"]
 
 
+def test_a_large_mandatory_message_goes_alone_too(house, talker):
+    large = b"x" * 300 * KIB
+    talker.publish("q", b"a", large, mandatory=True)
+    talker.publish("none", large, mandatory=True)
+    [returned] = talker.told(m.BasicReturn)
+    assert returned.body == large
+    assert talker.all_of() == [b"a", large]
+
+
 def acked_of(told) -> set[int]:
     low, found = 1, set()
     for each in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,11 +41,11 @@ class BrokerProcess(broker_process.BrokerProcess):
 class AmqpBroker(broker_process.BrokerProcess):
     """A broker that listens for AMQP, too; always at the same port. It has the virtual host ``shop`` beside ``/``."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, environment: Mapping[str, str] = ENVIRONMENT) -> None:
         self.amqp_port = broker_process.free_port()
         listen = f"tcp:{self.amqp_port}:interface=127.0.0.1"
         options = ("--listen-amqp", listen, "--set", SMALL_FILES, "--set", "virtual_hosts=shop")
-        super().__init__(data, data.with_name("broker.log"), options, environment=ENVIRONMENT)
+        super().__init__(data, data.with_name("broker.log"), options, environment=environment)
 
     @property
     def amqp_url(self) -> str:

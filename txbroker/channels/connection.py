@@ -122,7 +122,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
-        self.blocking = Blocking(partial(self.send_method, 0))
+        self.blocking = Blocking(partial(self.send_method, 0), self._hold)
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}
         self._mechanisms: list[str] = []
@@ -330,12 +330,8 @@ class AmqpConnection:
     def _hold(self, more: int) -> None:
         """Have nothing read while there is a request for whose answer that waits."""
         before, self._holding = self._holding, self._holding + more
-        if not before or not self._holding:
+        if bool(before) is not bool(self._holding):
             self.requests.session.hold(self._holding > 0)
-
-    def refused_for_room(self) -> None:
-        """Note that a message was refused because the disk is full."""
-        self.blocking.refused()
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""
@@ -459,6 +455,7 @@ class AmqpConnection:
         self._end(reason)
 
     def _lose_channels(self) -> None:
+        self.blocking.stop()
         for channel in self._channels.values():
             channel.lost()
 

@@ -141,6 +141,10 @@ class Directory:
             return False  # of another thing, which the request will be told
         return False
 
+    def may_lack_room(self, size: int) -> bool:
+        """Return whether messages with so many bytes may be refused because the disk is full, or nearly."""
+        return self.broker.engine.room <= size * len(self._declarations.fold.queues)
+
     # -- replies without a queue -------------------------------------------------------------------
 
     def take_replies(self, deliver: Callable[[Content], None]) -> str:

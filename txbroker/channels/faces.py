@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.reply_codes import AmqpError
+from txbroker.channels.blocking import Blocking
 from txbroker.channels.directory import Directory
 from txbroker.channels.pending import Transaction
 from txbroker.channels.replies import Replies
@@ -26,6 +27,10 @@ class ConnectionFace(Protocol):
     @property
     def is_closed(self) -> bool:
         """Whether nothing more is asked for its client."""
+
+    @property
+    def blocking(self) -> Blocking:
+        """What a full disk is to it."""
 
     @property
     def send(self) -> Callable[[bytes], None]:
@@ -53,9 +58,6 @@ class ConnectionFace(Protocol):
         **named: Any,
     ) -> None:
         """Send a request, and have nothing carried out before it is judged, or before its answer if ``is_awaited``."""
-
-    def refused_for_room(self) -> None:
-        """Note that a message was refused because the disk is full."""
 
     def next_consumer(self) -> int:
         """Return a number for a consumer."""

@@ -93,6 +93,7 @@ class Publishing:
     def publish(self, method: BasicPublish, properties: bytes, body: bytes) -> None:
         """Publish a message; raises AmqpError."""
         channel = self._channel
+        channel.connection.blocking.publishes = True
         if method.immediate:
             raise AmqpError(Reply.NOT_IMPLEMENTED, "immediate=true")
         known = channel.directory.known_exchange(method.exchange)
@@ -122,12 +123,8 @@ class Publishing:
             kept = Message(method, properties, body) if method.mandatory else None
             channel.transaction.publish(exchange.number, frame, kept)
             return
-        mandatory = method.mandatory
-        self._add(method, address_of(exchange.number, mandatory), frame, tag)
-        if mandatory:
-            assert self._batch is not None, "it was just added"
-            self._batch.mandatory = Message(method, properties, body)
-            self.flush()
+        mandatory = Message(method, properties, body) if method.mandatory else None
+        self._add(method, address_of(exchange.number, method.mandatory), frame, tag, mandatory)
 
     def _check_user(self, said: str) -> None:
         principal = self._channel.requests.session.principal
@@ -159,7 +156,9 @@ class Publishing:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _add(self, method: BasicPublish, address: int, frame: bytes, tag: int) -> None:
+    def _add(
+        self, method: BasicPublish, address: int, frame: bytes, tag: int, mandatory: Message | None
+    ) -> None:
         batch = self._batch
         if batch is not None and (
             batch.address != address
@@ -173,7 +172,13 @@ class Publishing:
             self._channel.is_dirty()
         batch.frames.append(frame)
         batch.size += len(frame)
-        if batch.size >= ENOUGH or len(batch.frames) >= MOST:
+        batch.mandatory = mandatory
+        if (
+            mandatory is not None
+            or batch.size >= ENOUGH
+            or len(batch.frames) >= MOST
+            or (not tag and self._channel.directory.may_lack_room(batch.size))  # nothing may overtake it then
+        ):
             self.flush()
 
     def flush(self) -> None:
@@ -183,14 +188,14 @@ class Publishing:
             self._send(batch)
 
     def _send(self, batch: _Batch) -> None:
-        frames = batch.frames
+        frames, directory = batch.frames, self._channel.directory
         data = frames[0] if len(frames) == 1 else b"".join(frames)
-        if len(frames) > 1 and self._channel.directory.refuses(batch.address, data):
+        if len(frames) > 1 and directory.refuses(batch.address, data):
             for half in batch.halves():  # now: what follows must not overtake those that can be taken
                 self._send(half)
             return
         self._channel.connection.ask_in_order(
-            Send, batch.address, data=data,
+            Send, batch.address, data=data, is_awaited=not batch.first and directory.may_lack_room(len(data)),
             then=partial(self._sent, batch.first, len(frames)), refused=partial(self._refused, batch),
         )  # fmt: skip
 
@@ -200,7 +205,10 @@ class Publishing:
 
     def _refused(self, batch: _Batch, refused: Refused) -> None:
         if refused.error == "DiskFull":
-            self._channel.connection.refused_for_room()
+            self._channel.connection.blocking.refused()
+            if not batch.first:  # nobody would be told
+                self._channel.connection.blocking.wait(partial(self._send, batch))
+                return
         if len(batch.frames) > 1 and refused.error in _DIVISIBLE:
             for half in batch.halves():
                 self._send(half)
@@ -212,8 +220,6 @@ class Publishing:
             self._confirm(batch.first, 1)
         elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
             self._confirm(batch.first, len(batch.frames), taken=False)
-        elif refused.error == "DiskFull":
-            return  # nobody wants to know
         elif refused.error == "AccessDenied":
             name, requests = batch.method.exchange, self._channel.requests
             principal = requests.session.principal
