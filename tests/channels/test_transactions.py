@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from journal.constants import MIB
@@ -162,6 +164,56 @@ def test_a_transaction_that_is_too_large_ends_the_channel_and_nothing_of_it_is_t
         worker.refused(published(1, "p", b"x" * 400_000), Reply.RESOURCE_ERROR)
     assert house.counts("p") == (0, 0)
     assert house.counts("q") == (4, 0)
+
+
+def test_the_transactions_of_a_connection_have_so_many_bytes_together(house, talker, monkeypatch):
+    monkeypatch.setattr("txbroker.channels.pending.MOST_UNCOMMITTED", MIB)
+    talker.open(2, 3)
+    for each in (1, 2, 3):
+        talker.ask(m.TxSelect(), on=each)
+    held = talker.connection.uncommitted
+    for _ in range(3):  # what was committed, rolled back, or ended with its channel does not count
+        for each in (1, 2, 3):
+            talker.publish("q", b"x" * 300_000, on=each, mandatory=each == 1)
+        assert 900_000 < held.held < 902_000
+        talker.ask(m.TxCommit(), on=1)
+        talker.ask(m.TxRollback(), on=2)
+        talker.ask(c.ChannelClose(200, "", 0, 0), on=3)
+        assert held.held == 0
+        talker.open(3)
+        talker.ask(m.TxSelect(), on=3)
+    talker.publish("q", *[b""] * 1000, on=2)
+    assert held.held > 200_000, "a message has more than its bytes"
+    talker.ask(m.TxRollback(), on=2)
+    for each in (1, 2):
+        talker.publish("q", b"x" * 300_000, on=each)
+    other = house.talker()
+    other.ask(m.TxSelect())
+    other.publish("q", b"y" * 900_000)
+    talker.publish("q", b"x" * 300_000, on=3)
+    words = talker.refused(published(3, "q", b"x" * 300_000), Reply.RESOURCE_ERROR, on=3)
+    assert "the transactions of a connection with more than 1048576 bytes together" in words
+    assert 600_000 < held.held < 602_000, "those of the other channels go on"
+    talker.ask(m.TxCommit(), on=1)
+    commit(other)
+    assert house.counts("q") == (5, 0)
+    talker.lose()
+    assert held.held == 0
+
+
+def test_a_mandatory_message_is_kept_once(house, talker):
+    talker.ask(m.TxSelect())
+    tracemalloc.start()
+    try:
+        for mandatory in (True, False):
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(10):
+                talker.publish("none", b"x" * 100_000, mandatory=mandatory)
+            assert tracemalloc.get_traced_memory()[0] - before < 1_100_000
+    finally:
+        tracemalloc.stop()
+    talker.say(m.TxCommit())
+    assert len(talker.told(m.BasicReturn)) == 10
 
 
 def test_a_transaction_has_so_many_messages(house, talker, monkeypatch):

@@ -193,6 +193,12 @@ class Channel:
         self.is_closed = True
         self.consuming.close()
         self.settling.close()
+        self._release()
+
+    def _release(self) -> None:
+        """Forget what its transaction would have published."""
+        if self.transaction is not None:
+            self.transaction.release()
 
     def late(self, partition: int, offsets: OffsetSet, timeout: int) -> OffsetSet:
         """Close the channel if it has some of these deliveries, which were not acknowledged within ``timeout`` µs;
@@ -214,6 +220,7 @@ class Channel:
         self.is_closed = self._is_lost = True
         self.replies.drop()
         self.consuming.lost()
+        self._release()
 
 
 def late_on(channels: Mapping[int, Channel], partition: int, offsets: OffsetSet, timeout: int) -> OffsetSet:

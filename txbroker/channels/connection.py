@@ -42,6 +42,7 @@ from txbroker.channels.channel import Channel, late_on
 from txbroker.channels.directory import Directory
 from txbroker.channels.heartbeats import Heartbeats
 from txbroker.channels.mechanisms import AMQPLAIN, mechanisms_told, plain_of
+from txbroker.channels.pending import Uncommitted
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.channels.server_properties import server_properties
@@ -122,6 +123,7 @@ class AmqpConnection:
         self.user = ""
         """Who its client says to be."""
         self.wants_cancels = False
+        self.uncommitted = Uncommitted()
         self.blocking = Blocking(partial(self.send_method, 0), self._hold)
         self._channels: dict[int, Channel] = {}
         self._dirty: dict[Channel, None] = {}

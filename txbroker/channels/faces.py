@@ -9,7 +9,7 @@ from txbroker.amqp.connection_methods import Method
 from txbroker.amqp.reply_codes import AmqpError
 from txbroker.channels.blocking import Blocking
 from txbroker.channels.directory import Directory
-from txbroker.channels.pending import Transaction
+from txbroker.channels.pending import Transaction, Uncommitted
 from txbroker.channels.replies import Replies
 from txbroker.channels.requests import Refusal, Requests, Then
 from txbroker.wire.messages import Request
@@ -17,12 +17,13 @@ from txbroker.wire.messages import Request
 
 class ConnectionFace(Protocol):
     """A connection. ``user`` is who its client says to be; ``wants_cancels`` that it wants to know of consumers that
-    the broker ends.
+    the broker ends; ``uncommitted`` counts what its channels' transactions hold.
     """
 
     user: str
     frame_max: int
     wants_cancels: bool
+    uncommitted: Uncommitted
 
     @property
     def is_closed(self) -> bool:

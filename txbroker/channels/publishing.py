@@ -28,9 +28,8 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
-from txbroker.channels.contents import Content, frame_of
+from txbroker.channels.contents import Content, content_of, frame_of
 from txbroker.channels.faces import ChannelFace
-from txbroker.channels.pending import Message
 from txbroker.channels.refusals import PASSING, access_refused, amqp_error
 from txbroker.channels.virtual_hosts import REPLY_TO
 from txbroker.wire.messages import Refused, Send, Sent
@@ -46,15 +45,14 @@ _BAD_KEY: Final = "InvalidFrame"
 
 class _Batch:
     """Messages for one address, those of the tags from ``first`` on (0: without confirms). ``method`` is that of one of
-    them, ``mandatory`` the message of one that is to come back if it finds no queue.
+    them. One that is to come back if it finds no queue is alone.
     """
 
-    __slots__ = ("address", "first", "frames", "mandatory", "method", "size")
+    __slots__ = ("address", "first", "frames", "method", "size")
 
     def __init__(self, method: BasicPublish, address: int, first: int) -> None:
         self.method, self.address, self.first, self.size = method, address, first, 0
         self.frames: list[bytes] = []
-        self.mandatory: Message | None = None
 
     def halves(self) -> tuple[_Batch, _Batch]:
         """Return two batches with the messages of this one."""
@@ -114,17 +112,15 @@ class Publishing:
         if self.is_confirmed:
             self._last_tag = tag = self._last_tag + 1
         if exchange.has_no_bindings and method.routing_key.startswith(REPLY_TO):
-            self._reply(Message(method, properties, body), tag)
+            self._reply(Content("", method.routing_key, properties, body), method.mandatory, tag)
             return
         frame = frame_of(
             method.exchange, method.routing_key, properties, spans, body, channel.connection.now()
         )
         if channel.transaction is not None:
-            kept = Message(method, properties, body) if method.mandatory else None
-            channel.transaction.publish(exchange.number, frame, kept)
+            channel.transaction.publish(exchange.number, frame, method.mandatory)
             return
-        mandatory = Message(method, properties, body) if method.mandatory else None
-        self._add(method, address_of(exchange.number, method.mandatory), frame, tag, mandatory)
+        self._add(method, address_of(exchange.number, method.mandatory), frame, tag)
 
     def _check_user(self, said: str) -> None:
         principal = self._channel.requests.session.principal
@@ -145,20 +141,18 @@ class Publishing:
         properties = props.replaced(properties, spans, {props.REPLY_TO: short_text(address)})
         return properties, props.spans_of(properties)
 
-    def _reply(self, message: Message, tag: int) -> None:
+    def _reply(self, content: Content, mandatory: bool, tag: int) -> None:
         """Give a message to the consumer of a channel: it is in no queue, and in no journal."""
-        deliver = self._channel.directory.replies_to(message.method.routing_key)
+        deliver = self._channel.directory.replies_to(content.routing_key)
         if deliver is not None:
-            deliver(Content("", message.method.routing_key, message.properties, message.body))
-        elif message.method.mandatory:
-            self._channel.connection.send(self.returned(message))
+            deliver(content)
+        elif mandatory:
+            self._channel.connection.send(self.returned(content))
         self._confirm(tag, 1)
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _add(
-        self, method: BasicPublish, address: int, frame: bytes, tag: int, mandatory: Message | None
-    ) -> None:
+    def _add(self, method: BasicPublish, address: int, frame: bytes, tag: int) -> None:
         batch = self._batch
         if batch is not None and (
             batch.address != address
@@ -172,9 +166,8 @@ class Publishing:
             self._channel.is_dirty()
         batch.frames.append(frame)
         batch.size += len(frame)
-        batch.mandatory = mandatory
         if (
-            mandatory is not None
+            method.mandatory
             or batch.size >= ENOUGH
             or len(batch.frames) >= MOST
             or (not tag and self._channel.directory.may_lack_room(batch.size))  # nothing may overtake it then
@@ -215,8 +208,9 @@ class Publishing:
         elif self._channel.is_closed:
             return
         elif refused.error == "Unroutable":
-            assert batch.mandatory is not None, "no other is refused for that"
-            self._channel.connection.send(self.returned(batch.mandatory))
+            [frame] = batch.frames
+            outside = self._channel.requests.host.outside
+            self._channel.connection.send(self.returned(content_of(frame, 0, len(frame), 0, outside=outside)))
             self._confirm(batch.first, 1)
         elif refused.error == "QueueFull" or (batch.first and refused.error in PASSING):
             self._confirm(batch.first, len(batch.frames), taken=False)
@@ -230,13 +224,12 @@ class Publishing:
         else:
             self._channel.fail(amqp_error(refused))
 
-    def returned(self, message: Message) -> bytes:
+    def returned(self, content: Content) -> bytes:
         """Return the frames by which a message is returned that found no queue."""
-        method, channel = message.method, self._channel
-        exchange = channel.requests.host.outside(method.exchange)
-        told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", exchange, method.routing_key)
+        channel = self._channel
+        told = BasicReturn(Reply.NO_ROUTE, "NO_ROUTE", content.exchange, content.routing_key)
         frames = content_frames(
-            channel.number, message.properties, message.body, channel.connection.frame_max
+            channel.number, content.properties, content.body, channel.connection.frame_max
         )
         return b"".join((method_frame(channel.number, told), *frames))
 

@@ -12,8 +12,9 @@ from journal.records.queue_entries import QUEUE_GROUP, address_of
 from txbroker.amqp.methods import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.consuming import Consuming
+from txbroker.channels.contents import Content, content_of
 from txbroker.channels.faces import ChannelFace
-from txbroker.channels.pending import Message, Transaction
+from txbroker.channels.pending import Transaction
 from txbroker.channels.publishing import Publishing
 from txbroker.channels.refusals import amqp_error
 from txbroker.channels.settling import ELSEWHERE, Settling
@@ -40,7 +41,7 @@ class Transacting:
         channel = self._channel
         if self._publishing.is_confirmed:
             raise AmqpError(Reply.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
-        channel.transaction = channel.transaction or Transaction()
+        channel.transaction = channel.transaction or Transaction(channel.connection.uncommitted)
         channel.reply(TxSelectOk())
 
     def commit(self, method: TxCommit) -> None:  # noqa: ARG002
@@ -49,13 +50,12 @@ class Transacting:
         runs, frames = _runs_of(transaction.frames)
         settled = _settled_of(transaction.acknowledged)
         if not (runs or settled):
-            self._committed(transaction)
+            self._committed(transaction, [])
             return
         session = self._channel.requests.session
         positions = [GroupPositions(QUEUE_GROUP, new_id(), [], settled)] if settled else []
-        unrouted = [
-            each[2] for each in transaction.mandatory if not self._channel.directory.has_way(each[0], each[1])
-        ]
+        unrouted = self._unrouted(transaction)
+        transaction.release()
         serial = self._channel.connection.next_serial()
         then, refused = self._channel.replies.later(
             lambda *_: self._committed(transaction, unrouted),
@@ -66,17 +66,27 @@ class Transacting:
             then=then, refused=refused,
         )  # fmt: skip
 
+    def _unrouted(self, transaction: Transaction) -> list[Content]:
+        """Return the messages that come back because they find no queue."""
+        directory, outside = self._channel.directory, self._channel.requests.host.outside
+        those = [transaction.frames[each] for each in transaction.mandatory]
+        return [
+            content_of(frame, 0, len(frame), 0, outside=outside)
+            for exchange, frame in those
+            if not directory.has_way(exchange, frame)
+        ]
+
     def _begin_next(self) -> Transaction:
         found = self._channel.transaction
         if found is None:
             raise AmqpError(Reply.PRECONDITION_FAILED, "channel is not transactional")
-        self._channel.transaction = Transaction()
+        self._channel.transaction = Transaction(self._channel.connection.uncommitted)
         return found
 
-    def _committed(self, transaction: Transaction, unrouted: Sequence[Message] = ()) -> None:
+    def _committed(self, transaction: Transaction, unrouted: Sequence[Content]) -> None:
         channel = self._channel
-        for message in unrouted:
-            channel.replies.send(self._publishing.returned(message))
+        for content in unrouted:
+            channel.replies.send(self._publishing.returned(content))
         self._settling.give_back(transaction.returned)
         for run in transaction.rejected:
             self._settling.reject_run(run)
@@ -90,7 +100,9 @@ class Transacting:
 
     def rollback(self, method: TxRollback) -> None:  # noqa: ARG002
         """Forget what was said: what was acknowledged is delivered to the channel's client still."""
-        for run in self._begin_next().settled:
+        transaction = self._begin_next()
+        transaction.release()
+        for run in transaction.settled:
             self._settling.deliveries.put(run)
         self._channel.reply(TxRollbackOk())
 
