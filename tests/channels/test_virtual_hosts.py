@@ -176,6 +176,41 @@ def test_an_error_says_the_clients_own_names_and_its_host(house, talker, method,
     assert talker.ask(method).reply_text == text
 
 
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (
+            declare("dying", **{"x-dead-letter-exchange": "amq.direct"}),
+            "inequivalent arg 'x-dead-letter-exchange' for queue 'dying' in vhost 'shop': received the value "
+            "'amq.direct' of type 'longstr' but current is the value '' of type 'longstr'",
+        ),
+        (
+            exchange("other", **{"alternate-exchange": "amq.fanout"}),
+            "inequivalent arg 'alternate-exchange' for exchange 'other' in vhost 'shop': received the value "
+            "'amq.fanout' of type 'longstr' but current is the value 'amq.topic' of type 'longstr'",
+        ),
+        (m.ExchangeDelete(0, "bound", True, False), "exchange 'bound' has 1 binding"),
+    ],
+    ids=["queue", "exchange", "bound"],
+)  # fmt: skip
+def test_other_names_in_errors_are_the_clients_own_too(house, talker, method, text):
+    talker.ask(declare("dying", **{"x-dead-letter-exchange": ""}))
+    talker.ask(exchange("other", **{"alternate-exchange": "amq.topic"}))
+    talker.ask(exchange("bound"))
+    talker.ask(bind("dying", "bound"))
+    words = talker.ask(method).reply_text
+    assert text in words
+    assert "shop/" not in words
+
+
+def test_a_refused_commit_names_the_queue_as_its_client_does(house, talker):
+    talker.ask(declare("it's full", **{"x-max-length": 0, "x-overflow": "reject-publish"}))
+    talker.ask(m.TxSelect())
+    talker.publish("it's full", b"a")
+    words = talker.ask(m.TxCommit()).reply_text
+    assert words.startswith('PRECONDITION_FAILED - queue "it\'s full" may have 0 messages')
+
+
 def test_errors_about_locks_and_internal_exchanges_say_the_host(house, talker):
     talker.ask(m.QueueDeclare(0, "own", False, False, True, False, False, {}))
     talker.ask(m.ExchangeDeclare(0, "inner", "fanout", False, True, False, True, False, {}))

@@ -177,5 +177,7 @@ def test_a_virtual_host_has_its_own_queues_by_its_own_names():
     assert [each["name"] for each in watcher.get("/api/queues/shop")[1]] == ["q"]
     assert [each["name"] for each in watcher.get("/api/queues/%2F")[1]] == ["other/q", "q"]
     assert watcher.get("/api/queues/shop/q")[1]["vhost"] == "shop"
+    watcher.scene.queue("shop/dying", dead_letter_exchange="shop/amq.direct")
+    assert watcher.get("/api/queues/shop/dying")[1]["arguments"] == {"x-dead-letter-exchange": "amq.direct"}
     assert watcher.get("/api/queues/%2F/shop%2Fq")[0] == 404
     assert watcher.get("/api/queues/other")[0] == 404

@@ -160,7 +160,7 @@ class Channel:
         method = self._under_way
 
         def fail(refusal: Refused) -> None:
-            self.fail(amqp_error(refusal), method)
+            self.fail(amqp_error(refusal, self.requests.host), method)
 
         then, refused = self.replies.later(then, fail)
         self.connection.ask_in_order(

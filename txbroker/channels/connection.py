@@ -269,7 +269,7 @@ class AmqpConnection:
         """Say why; the broker closes the connection behind it."""
         if self.is_closed:
             return
-        error = amqp_error(refused)
+        error = amqp_error(refused, self.requests.host)
         reply = Reply.ACCESS_REFUSED if refused.error == "AuthenticationFailed" else error.reply
         self._say_close(AmqpError(reply, refused.message), (10, 11))
         self.state = State.CLOSED

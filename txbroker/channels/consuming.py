@@ -165,7 +165,7 @@ class Consuming:
             shown = self._channel.requests.host.shown(queue)
             self._channel.fail(AmqpError(Reply.ACCESS_REFUSED, f"queue {shown} in exclusive use"))
         else:
-            self._channel.fail(amqp_error(refused))
+            self._channel.fail(amqp_error(refused, self._channel.requests.host))
 
     def cancel(self, method: BasicCancel) -> None:
         """End a consumer. What it has is its client's still."""
@@ -190,7 +190,8 @@ class Consuming:
         channel.requests.check(Right.READ, Resource.QUEUE, name)
         queue = channel.directory.queue(name, channel.requests.session, channel.requests.host)
         then, refused = channel.replies.later(
-            partial(self._got, method), lambda refused: channel.fail(amqp_error(refused), method)
+            partial(self._got, method),
+            lambda refused: channel.fail(amqp_error(refused, channel.requests.host), method),
         )
         channel.requests.ask(
             TakeMessages, queue.partition, 1, TAKEN_BYTES, _NO_WAIT, then=then, refused=refused
@@ -287,7 +288,7 @@ class Consuming:
             # Behind the answer to who has deleted it, as from RabbitMQ: that may be its own client.
             self._channel.connection.call_later(0, partial(self._lost, consumer))
         else:
-            self._channel.fail(amqp_error(refused))
+            self._channel.fail(amqp_error(refused, self._channel.requests.host))
 
     def _lost(self, consumer: Consumer) -> None:
         """End a consumer whose queue was deleted, and tell its client, if it wants to know."""

@@ -104,7 +104,7 @@ class Declaring:
         channel.requests.check(Right.CREATE, Resource.EXCHANGE, name)
         known = channel.directory.known_exchange(name)
         if known is not None:
-            check_equivalent("exchange", channel.requests.host.shown(name), known.settings, settings)
+            check_equivalent("exchange", name, channel.requests.host, known.settings, settings)
         elif self._is_reserved(name):
             raise self._reserved("exchange", name)
         channel.ask(DeclareExchange, name, settings, then=done)
@@ -186,7 +186,7 @@ class Declaring:
         channel.requests.check(Right.CREATE, Resource.QUEUE, name)
         channel.directory.check_not_locked(name, channel.requests.session, channel.requests.host)
         if (known := channel.directory.known_queue(name)) is not None:
-            check_equivalent("queue", channel.requests.host.shown(name), known.settings, settings)
+            check_equivalent("queue", name, channel.requests.host, known.settings, settings)
         self._declare(method, name, settings)
 
     def _declare(

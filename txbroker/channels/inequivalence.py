@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from journal.records.queue_entries import Choice, ExchangeSettings, QueueSettings
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.virtual_hosts import VirtualHost
 
 DELAYED: Final = "x-delayed-message"
 """The type of exchange of RabbitMQ's delayed-message-exchange plugin,"""
@@ -37,18 +38,24 @@ _ARGUMENTS: Final = {
 }
 """What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
 _TIMES: Final = frozenset({"message_ttl", "expires", "consumer_timeout"})
+_EXCHANGES: Final = ("dead_letter_exchange", "alternate")
 _USUAL: Final = QueueSettings()
 
 assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}
 
 
 def check_equivalent(
-    what: str, shown: str, known: QueueSettings | ExchangeSettings, given: QueueSettings | ExchangeSettings
+    what: str,
+    name: str,
+    host: VirtualHost,
+    known: QueueSettings | ExchangeSettings,
+    given: QueueSettings | ExchangeSettings,
 ) -> None:
     """Raise AmqpError if a queue or an exchange is there with other settings: PRECONDITION_FAILED, or RESOURCE_LOCKED
-    if one is exclusive and the other is not. ``shown`` is what the error calls it.
+    if one is exclusive and the other is not. The error has the names that clients of its host know.
     """
-    has, wants = msgspec.structs.asdict(known), msgspec.structs.asdict(given)
+    has, wants = (_as_declared(each, host) for each in (known, given))
+    shown = host.shown(name)
     if has.get("exclusive") != wants.get("exclusive"):
         raise AmqpError(
             Reply.RESOURCE_LOCKED,
@@ -66,11 +73,20 @@ def check_equivalent(
             )
 
 
-def told_arguments(settings: QueueSettings) -> dict[str, str | int | bool]:
-    """Return the arguments with which a client of RabbitMQ would declare a queue so."""
-    found = dict[str, str | int | bool]()
+def _as_declared(settings: QueueSettings | ExchangeSettings, host: VirtualHost) -> dict[str, Any]:
+    """Return settings with the names of exchanges by which a client of a host declares them."""
+    found = msgspec.structs.asdict(settings)
+    for field in _EXCHANGES:
+        if isinstance(name := found.get(field), str):
+            found[field] = host.outside(name)
+    return found
+
+
+def told_arguments(settings: QueueSettings, host: VirtualHost) -> dict[str, str | int | bool]:
+    """Return the arguments with which a client of RabbitMQ would declare a queue so in its host."""
+    found, given = dict[str, str | int | bool](), _as_declared(settings, host)
     for field, argument in _ARGUMENTS.items():
-        value = getattr(settings, field, None)
+        value = given.get(field)
         if value is None or not argument.startswith("x-") or value == getattr(_USUAL, field):
             continue
         if field in _TIMES:

@@ -40,7 +40,6 @@ MOST: Final = 1024
 """Most messages of one request."""
 _DIVISIBLE: Final = frozenset({"QueueFull", "LimitExceeded", "MessageTooLarge", "InvalidFrame"})
 """Refusals of a request that others of its messages need not have."""
-_BAD_KEY: Final = "InvalidFrame"
 
 
 class _Batch:
@@ -219,10 +218,8 @@ class Publishing:
             principal = requests.session.principal
             error = access_refused(Right.WRITE, Resource.EXCHANGE, name, principal, requests.host)
             self._channel.fail(error, batch.method)
-        elif refused.error == _BAD_KEY:
-            self._channel.fail(AmqpError(Reply.PRECONDITION_FAILED, refused.message))
         else:
-            self._channel.fail(amqp_error(refused))
+            self._channel.fail(amqp_error(refused, self._channel.requests.host))
 
     def returned(self, content: Content) -> bytes:
         """Return the frames by which a message is returned that found no queue."""

@@ -47,8 +47,9 @@ def access_refused(
     )
 
 
-def amqp_error(refused: Refused) -> AmqpError:
-    """Return the error for a refusal. One that is not known ends the connection: it is the broker's own fault."""
-    if refused.error in PASSING:
-        return AmqpError(Reply.RESOURCE_ERROR, refused.message)
-    return AmqpError(_REPLIES.get(refused.error, Reply.INTERNAL_ERROR), refused.message)
+def amqp_error(refused: Refused, host: VirtualHost) -> AmqpError:
+    """Return the error for a refusal, with the names that clients of a host know. One that is not known ends the
+    connection: it is the broker's own fault.
+    """
+    known = Reply.RESOURCE_ERROR if refused.error in PASSING else _REPLIES.get(refused.error)
+    return AmqpError(known or Reply.INTERNAL_ERROR, host.told(refused.message))

@@ -70,7 +70,7 @@ class Requests:
             raise access_refused(right, resource, name, session.principal, self.host)
 
     def _refused(self, refused: Refused) -> None:
-        self._failed(amqp_error(refused))
+        self._failed(amqp_error(refused, self.host))
 
     def answered(self, encoded: bytes) -> None:
         """Take an answer of the broker."""

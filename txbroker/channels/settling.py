@@ -172,7 +172,7 @@ class Settling:
         offsets = decode_offsets(settled.finished, settled.base)
         for one in settled.retried:
             offsets.add(one.offset)
-        self._channel.fail(amqp_error(refused))
+        self._channel.fail(amqp_error(refused, self._channel.requests.host))
         self._give_back(settled.partition, offsets, counted=False)
 
     def reject_run(self, run: Run) -> None:

@@ -96,7 +96,7 @@ class Transacting:
     def _refused(self, transaction: Transaction, refused: Refused) -> None:
         """End the channel; whatever was acknowledged in the transaction is delivered again."""
         self._settling.give_back(transaction.settled)
-        self._channel.fail(amqp_error(refused))
+        self._channel.fail(amqp_error(refused, self._channel.requests.host))
 
     def rollback(self, method: TxRollback) -> None:  # noqa: ARG002
         """Forget what was said: what was acknowledged is delivered to the channel's client still."""

@@ -58,6 +58,12 @@ class VirtualHost:
         """Return what an error calls a queue or an exchange of the broker, as RabbitMQ does: with its host."""
         return f"'{self.outside(name) or DEFAULT_EXCHANGE_NAME}' in vhost '{self.name}'"
 
+    def told(self, words: str) -> str:
+        """Return the broker's words to a client of this host: what it names in quotes has no prefix any more."""
+        for quote in "'", '"':
+            words = words.replace(quote + self._prefix, quote)
+        return words
+
     def entering(self, method: M) -> M:
         """Return a method of a client with the broker's names. A queue that is not named, or that stands for replies,
         stays so.

@@ -127,7 +127,7 @@ class Management:
             "messages_unacknowledged": info.unacknowledged,
             "message_bytes": info.bytes,
             **({} if info.ready_bytes is None else {"message_bytes_ready": info.ready_bytes}),
-            "arguments": told_arguments(settings),
+            "arguments": told_arguments(settings, host),
             "message_stats": {
                 "publish": look.published,
                 "publish_details": {"rate": look.publish_rate},
