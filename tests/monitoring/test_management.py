@@ -8,9 +8,10 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from journal.records.queue_entries import Overflow
-from tests.broker.queues.scene import Scene
+from journal.xid import Xid
+from tests.broker.queues.scene import Scene, acknowledged
 from txbroker.monitoring.health import Health
-from txbroker.monitoring.management import INTERVAL, Management
+from txbroker.monitoring.management import AT_ONCE, INTERVAL, Management
 from txbroker.monitoring.site import Listener, Pages
 from txbroker.wire import messages
 
@@ -130,6 +131,39 @@ def test_the_overview_counts_everything():
     assert found["queue_totals"] == {"messages": 2, "messages_ready": 1, "messages_unacknowledged": 1}
     assert (found["object_totals"]["queues"], found["object_totals"]["consumers"]) == (1, 1)
     assert found["product_name"] == "RabbitMQ"
+
+
+def test_the_overview_has_rates_and_says_of_each_message_what_its_queue_says():
+    watcher = Watcher()
+    queues = [watcher.scene.queue(name) for name in ("q", "p")]
+    for name in ("q", "p"):
+        watcher.scene.publish(name, *[b"x"] * 10)
+    assert watcher.get("/api/overview")[1]["message_stats"]["publish_details"] == {"rate": 0.0}
+    watcher.scene.publish("p", *[b"x"] * 5)
+    for queue in queues:
+        watcher.scene.take(queue, 3)
+        watcher.scene.acknowledge(queue, 0)
+    holds = watcher.scene.peer.ask(
+        messages.Prepare, 1, Xid(1, b"order", b""), positions=acknowledged(queues[0], 1)
+    )
+    assert isinstance(holds, messages.Done), holds
+    watcher.clock.advance(INTERVAL)
+    found, queue = watcher.get("/api/overview")[1], watcher.get("/api/queues/%2F/q")[1]
+    counts = ("messages", "messages_ready", "messages_unacknowledged")
+    assert [queue[each] for each in counts] == [9, 7, 1]
+    assert found["queue_totals"] == dict(zip(counts, (23, 19, 3), strict=True))
+    assert found["message_stats"] == {
+        "publish": 25, "publish_details": {"rate": 5 / INTERVAL}, "ack": 2, "ack_details": {"rate": 2 / INTERVAL},
+    }  # fmt: skip
+
+
+def test_the_overview_of_thousands_of_queues_is_made_in_turns():
+    watcher = Watcher()
+    for number in range(100):
+        watcher.scene.queue(f"q{number:03}")
+    pieces = list(watcher.management.answer(["overview"])[1])
+    assert pieces[:-1] == [""] * (100 // AT_ONCE)
+    assert watcher.get("/api/overview")[1]["object_totals"]["queues"] == 100
 
 
 def test_a_broker_that_recovers_says_so():
