@@ -16,7 +16,9 @@ from tests.support.processor_time import least_time
 from txbroker.amqp.fields import (
     MAX_DEPTH,
     decode_table,
+    decode_value,
     encode_table,
+    encode_value,
     long_text,
     short_text,
     text_of,
@@ -80,6 +82,16 @@ NARROW = st.recursive(
 def test_what_pamqp_encodes_in_its_narrow_types_is_decoded_to_the_same(given_table):
     octets = pamqp.encode.field_table(given_table)
     assert typed(decode_table(octets)[0]) == typed(judged(given_table))
+
+
+@pytest.mark.parametrize("value", [None, True, -5, 0.5, "é", b"\xff", Decimal("1.50"), [1, []], {"a": {}}])
+def test_a_value_by_itself_comes_back_and_nothing_may_be_behind_it(value):
+    octets = encode_value(value)
+    assert repr(decode_value(octets)) == repr(value)
+    for wrong in (octets + b"V", b"", b"?"):
+        with pytest.raises(AmqpError) as caught:
+            decode_value(wrong)
+        assert caught.value.reply is Reply.SYNTAX_ERROR
 
 
 def test_an_empty_table_and_empty_things_in_a_table_stay_empty():

@@ -16,8 +16,10 @@ from tests.channels.talk import (
 )
 from txbroker.amqp import methods as m
 from txbroker.amqp import properties as props
+from txbroker.amqp.fields import entries_of, long_text, short_text, timestamp
 from txbroker.amqp.framing import method_frame
 from txbroker.amqp.reply_codes import Reply
+from txbroker.queues import compared_headers
 
 
 @pytest.fixture
@@ -439,9 +441,54 @@ def test_bindings_that_differ_in_their_arguments_are_several(talker):
     assert ways(talker, "amq.headers", "k", properties=headed(n="1")) == {"k": ["q"]}
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"x-match": "some"}, {"x-match": 7}, {"a": [1]}, {"a": {"b": 1}}, {"a": Decimal(1)}]
-)
+NESTED = [
+    [1, "a"],
+    [],
+    {"b": 1, "c": {"d": [None]}},
+    {},
+    Decimal("1.50"),
+    {"b": [Decimal(1), b"\xff", True, 0.5]},
+]
+
+
+@pytest.mark.parametrize("value", NESTED, ids=repr)
+def test_tables_arrays_and_decimals_are_compared_with_those_that_are_the_same(house, talker, value):
+    talker.queue()
+    talker.bind("q", "amq.headers", "", {"a": value})
+    house.kill()
+    talker = house.talker()
+    for other in (*NESTED, [1], {"c": {"d": [None]}, "b": 1}, Decimal("1.5"), "a", 1, None, b""):
+        goes = ["q"] if repr(other) == repr(value) else []
+        assert ways(talker, "amq.headers", "k", properties=headed(a=other)) == {"k": goes}, other
+    assert talker.ask(unbind("q", "amq.headers", "", {"a": [value]})) == m.QueueUnbindOk()
+    assert ways(talker, "amq.headers", "k", properties=headed(a=value)) == {"k": ["q"]}
+    assert talker.ask(unbind("q", "amq.headers", "", {"a": value})) == m.QueueUnbindOk()
+    assert ways(talker, "amq.headers", "k", properties=headed(a=value)) == {"k": []}
+
+
+def test_other_exchanges_keep_such_arguments_with_the_binding(house, talker):
+    talker.queue()
+    for value in NESTED:
+        talker.bind("q", "amq.direct", "k", {"a": value})
+    [*bindings] = house.broker.queues.declarations.exchange("amq.direct").bindings
+    assert [compared_headers.told(dict(each.arguments)["a"]) for each in bindings] == NESTED
+    assert ways(talker, "amq.direct", "k") == {"k": ["q"]}
+
+
+def test_a_time_in_a_table_that_is_none_is_refused_and_equals_nothing(talker):
+    talker.queue()
+    late = entries_of({"a": {}})[:-4] + (long_text(short_text("t") + timestamp((1 << 64) - 1)))
+    method = method_frame(1, bind("q", "amq.headers", "", {"a": {}})).replace(entries_of({"a": {}}), late)
+    whole = method.replace(long_text(entries_of({"a": {}}))[:4] + late, long_text(late))
+    size = len(whole) - 8
+    words = talker.refused(whole[:3] + size.to_bytes(4) + whole[7:], Reply.PRECONDITION_FAILED)
+    assert "of numbers with at most 64 bits" in words
+    talker.bind("q", "amq.headers", "", {"b": 1})
+    properties = props.replaced(props.NONE, {}, {props.HEADERS: long_text(late + entries_of({"b": 1}))})
+    assert ways(talker, "amq.headers", "k", properties=properties) == {"k": ["q"]}
+
+
+@pytest.mark.parametrize("arguments", [{"x-match": "some"}, {"x-match": 7}])
 def test_arguments_that_no_message_can_be_judged_by_are_406(talker, arguments):
     talker.queue()
     talker.refused(bind("q", "amq.headers", "", arguments), Reply.PRECONDITION_FAILED)

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from decimal import Decimal
 from hashlib import sha256
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import txbroker
 from tests.cli.invocations import Meanwhile, lines, process
 from txbroker.cli.orderly_stop import noted_interrupt
+from txbroker.queues.compared_headers import NESTED, compared
 
 pytestmark = pytest.mark.slow
 
@@ -400,6 +402,17 @@ class TestBindings:
             f"Unbound: from exchange amq.headers to queue {queue}, with arguments {shown}.\n"
         )
         assert run_json("queues", "show", queue)["bindings"] == []
+
+    def test_what_clients_of_amqp_have_given_is_shown_as_they_gave_it(self, run, run_json, queue, connection):
+        given = {"table": {"n": [1, None, "é"]}, "price": Decimal("1.50"), "none": []}
+        arguments = {name: compared(value) for name, value in given.items()} | {"raw": NESTED + b"?"}
+        connection.bind("amq.headers", queue, arguments=arguments)
+        shown = f'none=[], price=1.50, raw=0x{(NESTED + b"?").hex()}, table={{"n": [1, null, "é"]}}'
+        assert run("queues", "show", queue).stdout.splitlines()[-1].endswith(shown)
+        [binding] = run_json("queues", "show", queue)["bindings"]
+        del binding["arguments"]["raw"]
+        assert binding["arguments"] == given | {"price": "1.50"}
+        connection.unbind("amq.headers", queue, arguments=arguments)
 
     def test_what_cannot_be_bound_is_refused(self, run, queue):
         assert "the default exchange" in said(run("queues", "bind", "", queue, code=3))

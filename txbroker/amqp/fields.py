@@ -145,6 +145,22 @@ def entries_of(table: Mapping[str, Value]) -> bytes:
     return b"".join([short_text(name) + _encoded(value) for name, value in table.items()])
 
 
+def encode_value(value: Value) -> bytes:
+    """Return a value behind its type; raises as :func:`encode_table`."""
+    return _encoded(value)
+
+
+def decode_value(data: bytes) -> Value:
+    """Return the value that these bytes are, with its type in front; raises AmqpError, SYNTAX_ERROR."""
+    try:
+        value, end = _value(data, 0, len(data), 0)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise malformed(f"a field: {error}") from error
+    if end != len(data):
+        raise malformed(f"{len(data) - end} bytes behind a field")
+    return value
+
+
 def short_text(text: str) -> bytes:
     """Return a short string; raises :class:`ValueError` for one of more than 255 bytes."""
     octets = text.encode()

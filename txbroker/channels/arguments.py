@@ -84,7 +84,7 @@ def exchange_settings(declare: ExchangeDeclare) -> ExchangeSettings:
 
 
 def binding_arguments(given: Table) -> tuple[tuple[str, Scalar], ...]:
-    """Return the arguments of a binding; raises AmqpError, PRECONDITION_FAILED for one that is a table or an array."""
+    """Return the arguments of a binding; raises AmqpError, PRECONDITION_FAILED for one with a time that is none."""
     return tuple((name, _scalar(name, given[name])) for name in sorted(given))
 
 
@@ -100,7 +100,7 @@ def _scalar(name: str, value: Value) -> Scalar:
     found = compared(value)
     if found is None or isinstance(found, bytes | int | float | bool):
         return found
-    raise _invalid(name, value, "text, a number, a truth value or none")
+    raise _invalid(name, value, "of numbers with at most 64 bits and their sign")
 
 
 def _text(given: Table, name: str) -> str | None:

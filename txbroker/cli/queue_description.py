@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Final
 
 from rich.console import RenderableType
 
 from journal.records.queue_entries import Binding, ExchangeSettings, Overflow, QueueSettings, Scalar
+from txbroker.amqp.fields import Value
 from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, facts, size_text, table, visible
+from txbroker.queues.compared_headers import told
 from txbroker.wire.messages import ExchangeInfo, QueueInfo
 
 QUEUE_COLUMNS: Final = (
@@ -225,9 +229,12 @@ def arguments_text(arguments: Iterable[tuple[str, Scalar]]) -> str:
 
 def scalar_text(value: Scalar) -> str:
     """Return an argument's value for people: text as it is, others as JSON writes them."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return bytes_text(value) if isinstance(value, bytes) else str(value)
+    given = told(value)
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, dict | list):
+        return visible(json.dumps(_value_json(given), ensure_ascii=False))
+    return bytes_text(given) if isinstance(given, bytes) else str(given)
 
 
 def binding_json(binding: Binding) -> dict[str, object]:
@@ -237,11 +244,20 @@ def binding_json(binding: Binding) -> dict[str, object]:
         "key": binding.key,
         "destination": binding.destination,
         "to_exchange": binding.to_exchange,
-        "arguments": {name: _scalar_json(value) for name, value in binding.arguments},
+        "arguments": {name: _value_json(told(value)) for name, value in binding.arguments},
     }
 
 
-def _scalar_json(value: Scalar) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has none
-    return bytes_json(value) if isinstance(value, bytes) else value
+def _value_json(value: Value) -> object:
+    match value:
+        case dict():
+            return {name: _value_json(each) for name, each in value.items()}
+        case list():
+            return [_value_json(each) for each in value]
+        case Decimal():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)  # JSON has none
+        case bytes():
+            return bytes_json(value)
+    return value
