@@ -516,7 +516,6 @@ def test_replies_among_messages_are_confirmed_with_their_own_tags(talker):
     )
     assert [(each.delivery_tag, each.multiple) for each in talker.methods()] == [
         (2, False),
-        (1, False),
         (4, True),
     ]
 

@@ -195,7 +195,7 @@ def test_what_may_not_wait_is_nacked_or_ends_the_channel():
     talker.bind("q", "d", "k")
     talker.confirm()
     waits(talker, 1_000, b"a", b"b", b"c")
-    assert talker.methods() == [m.BasicAck(1, False), m.BasicAck(2, False), m.BasicNack(3, False, False)]
+    assert talker.methods() == [m.BasicAck(2, True), m.BasicNack(3, False, False)]
     other = house.talker()
     data = published(1, "k", b"d", "d", props.made_of({}, {"x-delay": 1_000}))
     assert "max_scheduled" in other.refused(data, Reply.RESOURCE_ERROR)

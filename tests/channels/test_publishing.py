@@ -12,6 +12,7 @@ from journal.records.queue_entries import DEFAULT_EXCHANGE, QueueSettings, addre
 from tests.channels.talk import House, Talker, declare, published
 from tests.support.broker_room import recorded
 from tests.support.builders import small_files
+from txbroker.amqp import connection_methods as c
 from txbroker.amqp import methods as m
 from txbroker.amqp import properties as props
 from txbroker.amqp.fields import long_text, short_text, timestamp
@@ -80,6 +81,7 @@ def test_a_confirm_waits_for_the_force_and_what_was_confirmed_outlives_a_kill(ho
     talker.publish("q", b"a")
     assert talker.heard == []
     house.engine.sync()
+    house.timers.advance(0)  # the turn ends
     assert [each.method for each in talker.heard] == [m.BasicAck(1, False)]
     house.kill()
     assert house.talker().all_of() == [b"a"]
@@ -103,7 +105,7 @@ def test_more_than_one_request_may_have_is_several(house, talker):
     talker.publish("q", *[b"x"] * (2 * MOST + 5))
     assert acked(talker) == dict.fromkeys(range(1, 2 * MOST + 6), True)
     talker.publish("q", *[b"x" * 100 * KIB] * 7)
-    assert len(talker.methods()) == 3
+    assert talker.methods() == [m.BasicAck(2 * MOST + 12, True)]
     assert len([each for each in records if type(each).__name__ == "Published"]) == 3 + 3
     assert house.counts("q")[0] == 2 * MOST + 12
 
@@ -186,13 +188,37 @@ def test_nothing_is_returned_or_confirmed_behind_the_end_of_the_channel(talker):
     assert told[-1] == "ChannelClose"
 
 
-def test_confirms_that_come_out_of_order_confirm_no_others(talker):
+def test_what_is_confirmed_in_one_turn_is_told_together_behind_what_comes_back(house, talker):
+    talker.bind("q", "amq.direct", "q")
+    talker.queue("few", {"x-max-length": 0, "x-overflow": "reject-publish"})
     talker.confirm()
-    publishing = talker.connection._channels[1].publishing
-    for first, count in ((3, 2), (2, 1), (1, 1), (5, 2)):
-        publishing._confirm(first, count)
-    told = [(each.delivery_tag, each.multiple) for each in talker.methods()]
-    assert told == [(3, False), (4, False), (2, False), (1, False), (6, True)]
+    alternating = [published(1, "q", b"x", "amq.direct" if n % 2 else "") for n in range(400)]
+    talker.feed(b"".join(alternating))
+    assert talker.methods() == [m.BasicAck(400, True)]
+    talker.feed(
+        published(1, "q", b"a", mandatory=True) + published(1, "none", b"b", mandatory=True)
+        + published(1, "few", b"c") + published(1, "q", b"d", "amq.direct") + published(1, "q", b"e")
+    )  # fmt: skip
+    told = talker.methods()
+    assert [type(each) for each in told[:1]] == [m.BasicReturn]
+    assert told[1:] == [m.BasicAck(402, True), m.BasicNack(403, False, False), m.BasicAck(405, True)]
+    assert house.counts("q") == (403, 0)
+
+
+def test_confirms_of_a_turn_are_told_before_its_channel_ends(house, talker):
+    for _ in range(2):
+        talker.open(2)
+        talker.confirm(on=2)
+        talker.publish("q", b"a", on=2)
+        house.engine.sync()
+        talker.say(c.ChannelClose(200, "", 0, 0), on=2)
+        assert talker.methods(on=2) == [m.BasicAck(1, False), c.ChannelCloseOk()]
+    talker.open(2)
+    talker.confirm(on=2)
+    talker.publish("q", b"a", on=2)
+    house.engine.sync()
+    talker.say(m.BasicGet(0, "none", True), on=2)
+    assert [type(each) for each in talker.methods(on=2)] == [m.BasicAck, c.ChannelClose]
 
 
 def test_immediate_ends_the_connection_with_540(talker):

@@ -117,9 +117,10 @@ class Channel:
             self.connection.forget(self.number)
 
     def flush(self) -> None:
-        """Send the broker what was gathered in the turn."""
+        """Send the broker and the client what was gathered in the turn."""
         self.publishing.flush()
         self.settling.flush()
+        self.publishing.confirms.flush()
 
     def _flow(self, method: ChannelFlow) -> None:
         if not method.active:
@@ -179,11 +180,13 @@ class Channel:
         if error.reply.ends_connection:
             self.connection.fail(error, index)
             return
+        self.publishing.confirms.flush()
         self.reply(ChannelClose(error.reply, error.told, *index))
         self.connection.note(error, self.number)
         self._end()
 
     def _close(self, method: ChannelClose) -> None:  # noqa: ARG002
+        self.publishing.confirms.flush()
         self._end()
         self.reply(ChannelCloseOk())
         self.replies.then(partial(self.connection.forget, self.number))

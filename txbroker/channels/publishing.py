@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 from journal.constants import KIB, MAX_REQUEST_DATA
-from journal.offset_set import OffsetSet
 from journal.records.access_entries import Resource, Right
 from journal.records.queue_entries import address_of
 from txbroker.amqp import properties as props
@@ -28,6 +27,7 @@ from txbroker.amqp.methods import (
 )
 from txbroker.amqp.properties import Spans
 from txbroker.amqp.reply_codes import AmqpError, Reply
+from txbroker.channels.confirms import Confirms
 from txbroker.channels.contents import Content, content_of, frame_of
 from txbroker.channels.faces import ChannelFace
 from txbroker.channels.refusals import PASSING, access_refused, amqp_error
@@ -74,9 +74,7 @@ class Publishing:
         """Returns what the replies to what is published here are sent to, if its client consumes them."""
         self._batch: _Batch | None = None
         self._last_tag = 0
-        self._unconfirmed_from = 1
-        self._confirmed = OffsetSet()
-        """Tags above the lowest one that is not confirmed, which are."""
+        self.confirms = Confirms(self._tell)
         self.handlers: dict[type, Any] = {ConfirmSelect: self.select}
 
     def select(self, method: ConfirmSelect) -> None:
@@ -233,19 +231,10 @@ class Publishing:
     # -- confirms ----------------------------------------------------------------------------------
 
     def _confirm(self, first: int, count: int, taken: bool = True) -> None:
-        """Tell the client that messages were taken, or were not; with one method if all before them are confirmed."""
-        if not first:
-            return
-        if first == self._unconfirmed_from:
-            last = first + count - 1
-            multiple = count > 1
-            self._tell(last, multiple, taken)
-            self._unconfirmed_from = self._confirmed.missing_from(last + 1)
-            self._confirmed.discard_below(self._unconfirmed_from)
-            return
-        for tag in range(first, first + count):
-            self._tell(tag, False, taken)
-        self._confirmed.add_range(first, first + count)
+        """Have the client told at the end of the turn that messages were taken, or were not, if it wants to know."""
+        if first:
+            self.confirms.add(first, count, taken)
+            self._channel.is_dirty()
 
     def _tell(self, tag: int, multiple: bool, taken: bool) -> None:
         self._channel.tell(BasicAck(tag, multiple) if taken else BasicNack(tag, multiple, False))
