@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import txbroker
 from tests.broker.access.gate import BY_SOCKET
 from tests.channels.doors import PLAIN, GateHouse, closed_by, start, tuning
 from tests.channels.talk import CAPABLE, SECOND, House, Talker, declare, published
@@ -23,6 +26,7 @@ from txbroker.amqp.framing import (
 from txbroker.amqp.method_codec import encode_method
 from txbroker.amqp.reply_codes import Reply
 from txbroker.channels.connection import CHANNEL_MAX, FRAME_MAX, State
+from txbroker.channels.server_properties import server_properties
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
 
@@ -53,7 +57,26 @@ def test_the_header_is_taken_in_any_pieces():
     [first] = talker.methods()
     assert isinstance(first, c.ConnectionStart)
     assert (first.version_major, first.version_minor, first.locales) == (0, 9, b"en_US")
-    assert first.server_properties["capabilities"]["basic.nack"] is True
+    assert first.server_properties == server_properties()
+
+
+def test_the_server_says_to_be_rabbitmq_3_13_whose_ways_it_has_and_which_program_it_is():
+    """Clients decide by these what they use: what is said and not done breaks them, and so does what is left out."""
+    properties = dict(server_properties())
+    assert properties.pop("capabilities") == dict.fromkeys(
+        (
+            "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
+            "connection.blocked", "consumer_priorities", "authentication_failure_close", "per_consumer_qos",
+            "direct_reply_to",
+        ),
+        True,
+    )  # fmt: skip
+    assert properties.pop("product") == "RabbitMQ"
+    assert re.fullmatch(r"3\.13\.\d+", properties.pop("version"))
+    assert properties.pop("information").startswith(f"txbroker {txbroker.__version__}, ")
+    assert properties.pop("txbroker_version") == txbroker.__version__
+    assert properties.pop("platform").startswith("Python 3.")
+    assert properties == {}
 
 
 # -- logins ---------------------------------------------------------------------------------------

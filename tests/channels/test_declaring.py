@@ -494,6 +494,12 @@ def test_arguments_that_no_message_can_be_judged_by_are_406(talker, arguments):
     talker.refused(bind("q", "amq.headers", "", arguments), Reply.PRECONDITION_FAILED)
 
 
+def test_there_is_no_exchange_that_traces(talker):
+    name = "amq.rabbitmq.trace"
+    talker.refused(declare_exchange(name, "topic", passive=True), Reply.NOT_FOUND)
+    talker.refused(declare_exchange(name, "topic", durable=True), Reply.ACCESS_REFUSED)
+
+
 # -- addresses of replies -------------------------------------------------------------------------
 
 
