@@ -242,6 +242,15 @@ class TestHolding:
         assert self.correlations(rig) == [1, 2, 3, 4, 5, 6]
         assert held.transport.reading
 
+    def test_what_was_kept_is_carried_out_before_anything_more_is_read_also_the_peers_end(self, rig, held):
+        rig.wait(2)
+        held.session.hold(False)
+        assert not held.transport.reading, "the peer may have ended behind what it has sent"
+        assert self.correlations(rig) == [1, 2, 3]
+        rig.wait(2)
+        assert self.correlations(rig) == [1, 2, 3, 4, 5]
+        assert held.transport.reading
+
     def test_others_go_on(self, rig, held):
         other = rig.connect(IPv4Address("TCP", "10.0.0.2", 6))
         other.dataReceived(HELLO + encode(Ping(7)))

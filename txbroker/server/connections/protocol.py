@@ -313,6 +313,8 @@ class BrokerProtocol(Protocol, Flow):
             self.pause(Pause.HELD)
         elif not self._ended:
             self._takes = True
+            if self._left or self._decoder.uncut:
+                self._wait()  # first: the peer may have ended behind it, and all is over once that is read
             self.resume(Pause.HELD)
             self._scheduler.add(self)
 
