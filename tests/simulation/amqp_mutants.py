@@ -63,8 +63,8 @@ AMQP_MUTANTS: Final = (
     Mutant(
         "commit what is rolled back",
         _TRANSACTIONS,
-        "        self._channel.transaction = Transaction()\n        return found\n",
-        "        self._channel.transaction = Transaction()\n"
+        "        self._channel.transaction = Transaction(self._channel.connection.uncommitted)\n        return found\n",
+        "        self._channel.transaction = Transaction(self._channel.connection.uncommitted)\n"
         "        self._channel.transaction.frames = list(found.frames)\n"
         "        return found\n",
     ),
