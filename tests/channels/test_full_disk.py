@@ -120,6 +120,19 @@ def test_a_connection_that_the_broker_closes_meanwhile_is_read_again_for_the_ans
     assert talker.closed == [""]
 
 
+def test_a_refusal_that_comes_behind_the_connections_end_has_nothing_wait(house, talker):
+    talker.publish("q", b"a")
+    leave(house, -1)
+    talker.publish("q", b"b")  # the force of what was before is under way, and the refusal waits for it
+    talker.connection.fail(AmqpError(Reply.CONNECTION_FORCED, "the broker goes away"))
+    assert [type(each) for each in talker.methods()] == [c.ConnectionClose]
+    talker.say(c.ConnectionCloseOk(), on=0)
+    assert talker.closed == [""]
+    leave(house, MIB)
+    talker.connection.check(1.0, True, 5)
+    assert house.talker().all_of() == [b"a"]
+
+
 def test_what_waits_on_a_channel_is_published_though_the_channel_has_ended(house, talker):
     leave(house, -1)
     talker.publish("q", b"a")

@@ -20,20 +20,21 @@ class Blocking:
 
     def __init__(self, send: Callable[[Method], None], hold: Callable[[int], None]) -> None:
         self._send, self._hold = send, hold
-        self._is_told = False
+        self._is_told = self._has_ended = False
         self._waiting: list[Callable[[], object]] = []
         self.is_wanted = self.publishes = False
 
     def refused(self) -> None:
         """A message was refused for that."""
-        if self.is_wanted and not self._is_told:
+        if self.is_wanted and not (self._is_told or self._has_ended):
             self._is_told = True
             self._send(ConnectionBlocked(REASON))
 
     def wait(self, again: Callable[[], object]) -> None:
         """Have nothing more read until there is room, and ``again`` was called, which publishes what was refused."""
-        self._hold(1)
-        self._waiting.append(again)
+        if not self._has_ended:
+            self._hold(1)
+            self._waiting.append(again)
 
     def look(self, is_full: bool) -> None:
         """Tell it that the disk is full, or go on when there is room again; every second or so."""
@@ -50,6 +51,7 @@ class Blocking:
             self._send(ConnectionUnblocked())
 
     def stop(self) -> None:
-        """Forget what waits: the connection has ended, or ends."""
+        """Forget what waits, and say nothing more: the connection has ended, or ends."""
+        self._has_ended = True
         self._hold(-len(self._waiting))
         self._waiting.clear()

@@ -481,12 +481,12 @@ class AmqpConnection:
         """
         heartbeats = self._heartbeats
         heartbeats.look(now, self.decoder.came, is_read)
-        self.blocking.look(self._broker.engine.full)
         if self.state is State.CLOSING:
             self._closing_at = self._closing_at or now
             return "it has not answered connection.close" if now - self._closing_at > patience else ""
         if self.state is not State.OPEN:
             return ""
+        self.blocking.look(self._broker.engine.full)
         if heartbeats.is_due(now):
             self.send(HEARTBEAT_FRAME)
             heartbeats.has_sent = False
