@@ -125,7 +125,7 @@ class Engine:
         return self.journaled_bytes + self.pending_bytes > self.full_at
 
     @property
-    def room(self) -> int:
+    def room_left(self) -> int:
         """How many bytes more may be accepted before new work is refused; if it is, a negative number."""
         return self.full_at - self.journaled_bytes - self.pending_bytes
 

@@ -330,7 +330,7 @@ class Housekeeping:
         engine = self._engine
         if size >= LARGE:
             self.watch_space()
-        if size > engine.room * COPIES:
+        if size > engine.room_left * COPIES:
             return False
         engine.reserved_bytes += size
         engine.full_at -= -(-size // COPIES)

@@ -143,7 +143,7 @@ class Directory:
 
     def may_lack_room(self, size: int) -> bool:
         """Return whether messages with so many bytes may be refused because the disk is full, or nearly."""
-        return self.broker.engine.room <= size * len(self._declarations.fold.queues)
+        return self.broker.engine.room_left <= size * len(self._declarations.fold.queues)
 
     # -- replies without a queue -------------------------------------------------------------------
 
