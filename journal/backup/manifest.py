@@ -11,7 +11,7 @@ import msgspec
 
 from journal.backup import layout
 from journal.errors import CorruptBackup, UnknownBackup, UnknownFormat
-from journal.formats.version import FORMAT, PROGRAM
+from journal.formats.version import FORMAT, KNOWN, PROGRAM
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size, read_some
 from journal.vfs.filesystem import check_path, write_fully
@@ -117,7 +117,7 @@ def check_format(manifest: Manifest) -> None:
     if manifest.format > FORMAT:
         raise UnknownFormat(
             f"backup {manifest.name} is of format {manifest.format}, made by txbroker {manifest.program}; this is "
-            f"txbroker {PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. Restore it "
+            f"txbroker {PROGRAM}, which {KNOWN}. Nothing was written or changed. Restore it "
             f"with version {manifest.program} or a newer one, or choose a backup of before the upgrade",
             layout.manifest_file(manifest.name),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from journal.formats.version import FORMAT
+from journal.formats.version import LAYOUT
 
 HEADER: Final = Struct(">IIQqqIII")
 HEADER_BYTES: Final = 44
@@ -21,7 +21,7 @@ INNER_HEADER: Final = Struct(">IIQqIII")
 """The header of a frame inside a wrapper: the same without the append time, which is the wrapper's."""
 INNER_HEADER_BYTES: Final = 36
 
-VERSION: Final = FORMAT << 24
+VERSION: Final = LAYOUT << 24
 VERSION_MASK: Final = 0xFF000000
 WRAPPER: Final = 0x1
 TOMBSTONE: Final = 0x2

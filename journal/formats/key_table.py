@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from journal.formats.checksum import Checksum
-from journal.formats.version import FORMAT
+from journal.formats.version import LAYOUT
 
-KEYS_MAGIC: Final = b"TXBKEYS" + bytes((FORMAT,))
+KEYS_MAGIC: Final = b"TXBKEYS" + bytes((LAYOUT,))
 _HEAD = Struct(">8sI")
 _FACTS = Struct(">IQQII")
 HEADER_BYTES: Final = _HEAD.size + _FACTS.size

@@ -137,11 +137,23 @@ class Overflow(Choice):
     """Those that come are refused."""
 
 
+class DeadLetterStrategy(Choice):
+    """What becomes of a dead letter for which a queue has no room, because that one refuses what would be too much."""
+
+    AT_MOST_ONCE = 0
+    """It is dropped, from that queue."""
+    AT_LEAST_ONCE = 1
+    """It stays in its own queue, where nobody gets it any more, until there is room."""
+
+
 MAX_PRIORITY: Final = 255
 """The highest priority that a message of a queue may have."""
 Priority = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)]
 Duration = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EXPIRY)]
 """µs, ten years at most."""
+MAX_ARGUMENT_BYTES: Final = 4096
+"""Most bytes of the arguments of a declaration that are no settings."""
+Arguments = Annotated[bytes, msgspec.Meta(max_length=MAX_ARGUMENT_BYTES)]
 
 
 class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -157,7 +169,9 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     broker's process, and is in no file that a start reads. With
     ``single_active`` one of its consumers gets messages, until it ends; then another one. Messages have priorities from
     0 to ``max_priority``, each in a log of its own. A session that has a message for longer than ``consumer_timeout``
-    µs without acknowledging it loses it.
+    µs without acknowledging it loses it. With the ``dead_letter_strategy`` AT_LEAST_ONCE a dead letter for which a
+    queue has no room waits for it. ``arguments`` are those of a declaration over AMQP that are no settings, as the
+    fields of an AMQP table without its length; None if the queue was not declared so. They are kept, and not compared.
     """
 
     delivery_limit: Count | None = None
@@ -174,6 +188,8 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     max_priority: Priority = 0
     max_length_bytes: Count | None = None
     consumer_timeout: Duration | None = None
+    dead_letter_strategy: DeadLetterStrategy = DeadLetterStrategy.AT_MOST_ONCE
+    arguments: Arguments | None = None
 
     @property
     def is_transient(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from journal.errors import ForeignDirectory, UnknownFormat
 from journal.formats import filenames
 from journal.formats.checkpoint import MAGIC as CHECKPOINT_MAGIC
-from journal.formats.version import FORMAT, PROGRAM, version_of
+from journal.formats.version import FORMAT, KNOWN, LAYOUT, OLDEST_FORMAT, PROGRAM, version_of
 from journal.formats.version_file import read_version
 from journal.formats.witness import MAGIC as WITNESS_MAGIC
 from journal.interfaces import IFilesystem
@@ -52,7 +52,7 @@ def check_version(filesystem: IFilesystem) -> None:
     single one may be damaged.
     """
     written = read_version(filesystem)
-    if written is not None and written.format != FORMAT:
+    if written is not None and not OLDEST_FORMAT <= written.format <= FORMAT:
         raise _unknown(filenames.VERSION, written.format, written.program)
     foreign: tuple[str, int] | None = None
     for path, known in _versioned(filesystem):
@@ -60,7 +60,7 @@ def check_version(filesystem: IFilesystem) -> None:
             found = version_of(read_some(filesystem, path, 0, len(known)), known)
         except OSError:
             continue  # it says nothing here; what needs the file tells of it
-        if found == FORMAT:
+        if found == LAYOUT:
             return
         if found and foreign is None:
             foreign = path, found
@@ -70,7 +70,7 @@ def check_version(filesystem: IFilesystem) -> None:
 
 def _unknown(path: str, found: int, program: str = "") -> UnknownFormat:
     """Return the error for a directory of that format, which ``path`` tells; ``program`` wrote it, "" if not known."""
-    if found < FORMAT:
+    if found < OLDEST_FORMAT:
         writer = f"txbroker {program}" if program else "a development version from before the first release"
         step = "Begin with an empty directory, or go on with the version that wrote it"
     else:
@@ -81,7 +81,7 @@ def _unknown(path: str, found: int, program: str = "") -> UnknownFormat:
         )
     return UnknownFormat(
         f"{path} says that the data directory is of format {found}, written by {writer}; this is txbroker "
-        f"{PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. {step}",
+        f"{PROGRAM}, which {KNOWN}. Nothing was written or changed. {step}",
         path,
     )
 

@@ -25,7 +25,7 @@ from journal.formats.frame import (
     WRAPPER,
 )
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
-from journal.formats.version import FORMAT
+from journal.formats.version import LAYOUT
 from journal.interfaces import IFile, IFilesystem
 from journal.vfs.file_window import opened, read_some
 from journal.walks.findings import Finding, of_partition, second_crc32c
@@ -194,7 +194,7 @@ def _headers(least: int, most: int) -> re.Pattern[bytes]:
     common = next((n for n in range(8) if low[n] != high[n]), 8)
     return re.compile(
         rb"(?=[\x00\x01].{7}" + re.escape(low[:common]) + b".{%d}" % (8 - common + 16)
-        + rb"\x00.{3}" + re.escape(bytes((FORMAT,))) + rb"\x00\x00.\x00.{3})",
+        + rb"\x00.{3}" + re.escape(bytes((LAYOUT,))) + rb"\x00\x00.\x00.{3})",
         re.DOTALL,
     )  # fmt: skip
 

@@ -193,6 +193,7 @@ KNOWN = {
     "x-max-length-bytes": (0, 1 << 40), "x-consumer-timeout": (1, 1_800_000),
     "x-dead-letter-exchange": ("", "amq.fanout"), "x-overflow": ("drop-head", "reject-publish"),
     "x-single-active-consumer": (True, False), "x-queue-type": ("classic", "quorum"), "x-max-priority": (0, 255),
+    "x-queue-mode": ("default", "lazy"), "x-dead-letter-strategy": ("at-most-once",),
 }  # fmt: skip
 
 
@@ -215,6 +216,9 @@ def test_arguments_of_a_queue_are_of_their_types(talker, name):
     ("arguments", "flags"),
     [({"x-max-priority": 256}, {}), ({"x-consumer-timeout": 0}, {}),
      ({"x-overflow": "reject-publish-dlx"}, {}), ({"x-queue-type": "stream"}, {}), ({"x-expires": 0}, {}),
+     ({"x-queue-mode": "foo"}, {}), ({"x-dead-letter-strategy": "often"}, {}),
+     ({"x-dead-letter-strategy": "at-least-once"}, {}),
+     ({"x-dead-letter-strategy": "at-least-once", "x-overflow": "drop-head"}, {}), ({"x-more": "x" * 4090}, {}),
      ({"x-dead-letter-routing-key": "k"}, {}), ({"x-queue-type": "quorum"}, {"exclusive": True}),
      ({"x-queue-type": "quorum"}, {"durable": False}), ({"x-queue-type": "quorum"}, {"auto_delete": True})],
 )  # fmt: skip

@@ -9,9 +9,12 @@ from hashlib import sha256
 import pytest
 
 import txbroker
+from journal.records.queue_entries import QueueSettings
 from tests.cli.invocations import Meanwhile, lines, process
 from txbroker.cli.orderly_stop import noted_interrupt
 from txbroker.queues.compared_headers import NESTED, compared
+from txbroker.queues.kept_arguments import packed
+from txbroker.wire.messages import DeclareQueue, QueueDeclared
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +44,11 @@ def taker(url, queue):
         message = reader.get(10)
         yield other, message
         reader.close()
+
+
+async def declared(core, name, settings):
+    """Have a queue with settings that only AMQP gives."""
+    await core.request(DeclareQueue(core.correlation(), name, settings), QueueDeclared)
 
 
 def counts(run_json, queue):
@@ -89,7 +97,8 @@ class TestLooking:
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
             "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
             "auto_delete": False, "durable": True, "single_active": False, "max_priority": 0,
-            "max_length_bytes": None, "consumer_timeout": None,
+            "max_length_bytes": None, "consumer_timeout": None, "dead_letter_strategy": "at-most-once",
+            "arguments": None,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -193,6 +202,27 @@ class TestDeclaring:
         assert re.search(r"bytes ready +1.0 KiB", run("queues", "show", name).stdout)
         for wrong in ("-1", "1KB", "x"):
             run("queues", "declare", name, "--max-length-bytes", wrong, code=2)
+
+    def test_a_queue_says_what_becomes_of_dead_letters_that_are_refused(self, run, run_json, name):
+        given = ("--dead-letter-exchange", "", "--dead-letter-strategy", "at-least-once")
+        assert "nothing would bound it" in run("queues", "declare", name, *given, code=3).stderr
+        given = (*given, "--overflow", "reject-publish")
+        assert (
+            'to exchange "", and kept while there is no room' in run("queues", "declare", name, *given).stdout
+        )
+        assert run_json("queues", "show", name)["settings"]["dead_letter_strategy"] == "at-least-once"
+        run("queues", "declare", name, "--dead-letter-strategy", "often", code=2)
+
+    def test_a_queue_says_its_other_arguments(self, run, run_json, name, connection):
+        settings = QueueSettings(arguments=packed({"x-queue-type": "quorum", "x-more": [1, True]}))
+        connection.run(declared(connection.core, name, settings))
+        assert run_json("queues", "show", name)["settings"]["arguments"] == {
+            "x-queue-type": "quorum",
+            "x-more": [1, True],
+        }
+        assert re.search(
+            r"arguments +x-queue-type=quorum, x-more=\[1, true\]", run("queues", "show", name).stdout
+        )
 
     def test_a_queue_says_how_it_ends_and_who_consumes_it(self, run, run_json, name, connection):
         given = ("--auto-delete", "--no-durable", "--single-active")

@@ -5,7 +5,13 @@ from __future__ import annotations
 from journal.records import queue_entries as q
 from txbroker.wire import queues as w
 
-QUEUE = q.Queue("tasks", q.QueueSettings(3, "dead", "key"))
+QUEUE = q.Queue(
+    "tasks",
+    q.QueueSettings(
+        3, "dead", "key", overflow=q.Overflow.REJECT_PUBLISH,
+        dead_letter_strategy=q.DeadLetterStrategy.AT_LEAST_ONCE, arguments=b"\x01at\x01",
+    ),
+)  # fmt: skip
 EXCHANGE = q.ExchangeSettings(q.ExchangeKind.HEADERS, True, True, delayed=True)
 BINDING = q.Binding("orders", "a.#", "tasks", True, (("n", -1), ("t", b"text"), ("v", None), ("x", 0.5)))
 REQUESTS = [

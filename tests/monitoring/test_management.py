@@ -1,18 +1,22 @@
 """Test what is said of queues to those who watch RabbitMQ, and to whom."""
 
 import json
+import math
+from decimal import Decimal
 
 import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from journal.records.queue_entries import Overflow
+from journal.records.queue_entries import Overflow, QueueSettings
 from journal.xid import Xid
 from tests.broker.queues.scene import Scene, acknowledged
+from tests.support.broker_room import refused
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.management import AT_ONCE, INTERVAL, Management
 from txbroker.monitoring.site import Listener, Pages
+from txbroker.queues.kept_arguments import packed
 from txbroker.wire import messages
 
 
@@ -70,8 +74,25 @@ def test_a_queue_has_its_arguments_as_clients_of_rabbitmq_give_them_and_the_byte
         "x-consumer-timeout": 1_800_000,
     }  # fmt: skip
     plain = watcher.get("/api/queues/%2F/plain")[1]
-    assert plain["arguments"] == {}
+    assert (plain["arguments"], plain["type"]) == ({}, "classic")
     assert "message_bytes_ready" not in plain
+
+
+def test_a_queue_has_its_type_and_the_arguments_that_are_no_settings():
+    watcher = Watcher()
+    given = {"x-queue-type": "quorum", "x-more": [1.5, b"\xff", Decimal("0.5"), {"a": None}, math.inf]}
+    watcher.scene.queue("q", max_length=7, arguments=packed(given))
+    found = watcher.get("/api/queues/%2F/q")[1]
+    assert found["type"] == "quorum"
+    more = [1.5, {"base64": "/w=="}, "0.5", {"a": None}, "inf"]
+    assert found["arguments"] == {"x-max-length": 7, "x-queue-type": "quorum", "x-more": more}
+
+
+def test_arguments_that_nobody_could_read_are_refused():
+    scene = Watcher().scene
+    for arguments in (b"\x01", b"\x01aS\xff\xff\xff\xff", b"\x01a?"):
+        made = scene.peer.ask(messages.DeclareQueue, "q", QueueSettings(arguments=arguments))
+        assert "are no fields of an AMQP table" in refused(made, "InvalidSetting")
 
 
 @pytest.mark.parametrize("path", ["/api/queues", "/api/queues/%2F", "/api/queues/", "/api/queues//"])

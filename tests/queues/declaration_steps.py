@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from random import Random
 
-from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, Overflow, QueueSettings
+from journal.records.queue_entries import (
+    Binding,
+    DeadLetterStrategy,
+    ExchangeKind,
+    ExchangeSettings,
+    Overflow,
+    QueueSettings,
+)
 from tests.queues.choices import EXCHANGES, KEYS, NAMES, PATTERNS, QUEUES, VALUES, client_of
 from tests.queues.model import message_model, topology_model
-from tests.queues.model.endings_model import DROP_HEAD, REJECT_PUBLISH, QueueRules
+from tests.queues.model.endings_model import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    DROP_HEAD,
+    REJECT_PUBLISH,
+    QueueRules,
+)
 from tests.queues.model.routing_model import Exchange, Rule
 from tests.queues.queue_room import messages
 from tests.queues.queue_world import World
@@ -34,6 +47,7 @@ def declare_queue(world: World, random: Random) -> None:
     settings = QueueSettings(
         *rules[:5], Overflow(rules.overflow), rules.expires, max_priority=rules.max_priority,
         max_length_bytes=rules.most_bytes, consumer_timeout=rules.timeout,
+        dead_letter_strategy=DeadLetterStrategy(rules.strategy),
     )  # fmt: skip
     world.ask(client, answer, messages.DeclareQueue, name, settings, passive)
 
@@ -57,6 +71,8 @@ def some_rules(world: World, random: Random) -> QueueRules:
         expires=pick((None, None, None, 2, 6)),
         most_bytes=pick((None, None, None, 0, 10, 40, 300)),
     ).in_micros()
+    if rules.overflow == REJECT_PUBLISH:
+        rules = rules._replace(strategy=pick((AT_MOST_ONCE, AT_LEAST_ONCE)), most=pick((None, 0, 1, 2)))
     if limits.timeouts and rules.most_bytes is None:
         rules = rules._replace(timeout=pick((None, 1_300_000, 1_300_000, 3_300_000)))
     if rules.max_priority and rules.overflow == DROP_HEAD:

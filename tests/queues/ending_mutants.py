@@ -243,4 +243,24 @@ ENDING_MUTANTS: Final = (
         "source.settings.auto_delete and not source.bindings:",
         "source.settings.auto_delete:",
     ),
+    # -- dead letters that are refused
+    Mutant(
+        "keep dead letters that a full queue refuses, whatever their queue's strategy is",
+        _REQUESTS,
+        "        if settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "drop dead letters that a full queue refuses, whatever their queue's strategy is",
+        _REQUESTS,
+        "        if settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "drop a dead letter from all queues if one of them refuses it",
+        _REQUESTS,
+        "            straight = [each for each in straight if self._takes_dead_letter(each, framed, partition)]\n",
+        "            if not all([self._takes_dead_letter(each, framed, partition) for each in straight]):\n"
+        "                straight = []\n",
+    ),
 )

@@ -73,7 +73,10 @@ class Observation:
             settings = each.settings
             first = astuple(settings)[: QueueRules._fields.index("most_bytes")]
             # Histories make no exclusive queues.
-            rules = (*first, settings.max_length_bytes, settings.max_priority, settings.consumer_timeout)
+            rules = (
+                *first, settings.max_length_bytes, settings.max_priority, settings.consumer_timeout,
+                settings.dead_letter_strategy,
+            )  # fmt: skip
             partitions = range(each.partition, each.partition + settings.max_priority + 1)
             found.queues[each.name] = SeenQueue(
                 each.partition, rules, [ends[each] for each in partitions], each.messages, each.ready,

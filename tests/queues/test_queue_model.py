@@ -8,6 +8,7 @@ import pytest
 
 from tests.queues.model import message_model, topology_model, transaction_model
 from tests.queues.model.endings_model import (
+    AT_LEAST_ONCE,
     EXPIRED,
     LIMIT,
     REJECT_PUBLISH,
@@ -294,16 +295,38 @@ def test_a_message_that_expires_in_a_circle_is_dropped_and_one_that_is_rejected_
 
 def test_a_dead_letter_waits_for_room_and_what_follows_is_in_the_order_of_the_logs():
     model = model_with(
-        "a", "d", a=QueueRules(None, "", "d", most=0), d=QueueRules(most=1, overflow=REJECT_PUBLISH)
-    )
+        "a", "d",
+        a=QueueRules(None, "", "d", ttl=0, overflow=REJECT_PUBLISH, strategy=AT_LEAST_ONCE),
+        d=QueueRules(most=1, overflow=REJECT_PUBLISH),
+    )  # fmt: skip
     message_model.publish(model, SELF, [Message(b"1", "a"), Message(b"2", "a")], 0)
-    second = Message(b"2", "d", deaths=(Died("a", TOO_MANY, 1),))
+    second = Message(b"2", "d", deaths=(Died("a", EXPIRED, 1),))
     model.forced(0, lambda partition, offset: second)
     assert [each[0] for each in told(model, "d")] == [b"2"]
     assert [copy.dead for copy in model.queues["a"].copies] == [True]
     taken(model, partition=2)
     model.forced(0)
     assert [each[0] for each in told(model, "d")] == [b"2", b"1"]
+
+
+def test_a_dead_letter_that_is_refused_is_dropped_from_the_queue_that_is_full():
+    model = model_with(
+        "a", "d", "e",
+        a=QueueRules(None, "amq.fanout", most=0), d=QueueRules(most=1, overflow=REJECT_PUBLISH),
+    )  # fmt: skip
+    for name in ("d", "e"):
+        assert topology_model.bind(model, Rule("amq.fanout", "", name)) == DONE
+    message_model.publish(model, SELF, [Message(b"1", "a"), Message(b"2", "a")], 0)
+    model.forced(0)
+    assert [[each[0] for each in told(model, name)] for name in "ade"] == [[], [b"1"], [b"1", b"2"]]
+
+
+def test_keeping_dead_letters_needs_that_what_is_too_much_is_refused():
+    model = model_with("a")
+    rules = QueueRules(strategy=AT_LEAST_ONCE)
+    assert topology_model.declare_queue(model, "b", rules, 0) == refused("InvalidSetting")
+    rules = rules._replace(overflow=REJECT_PUBLISH)
+    assert topology_model.declare_queue(model, "b", rules, 0)[0] == "QueueDeclared"
 
 
 def test_an_alternate_exchange_gets_what_has_no_way_and_nothing_else():

@@ -13,7 +13,7 @@ from journal.check import verify
 from journal.constants import BLOCK
 from journal.errors import ForeignDirectory, UnknownFormat
 from journal.formats import filenames
-from journal.formats.version import FORMAT, PROGRAM
+from journal.formats.version import FORMAT, OLDEST_FORMAT, PROGRAM
 from journal.formats.version_file import OURS, Written, pack_version, read_version
 from journal.recovery.first_use import check_ours
 from journal.repair import diagnose
@@ -122,7 +122,7 @@ def says(filesystem, path, position, version):
     file.close()
 
 
-@pytest.mark.parametrize("version", [1, 3, 255])
+@pytest.mark.parametrize("version", [1, FORMAT + 1, 255])
 @pytest.mark.parametrize("without", ["", "witness", "checkpoints"])
 def test_a_directory_of_another_format_version_is_refused_by_name_and_left_as_it_was(version, without):
     filesystem = used()
@@ -138,7 +138,7 @@ def test_a_directory_of_another_format_version_is_refused_by_name_and_left_as_it
         said = str(refused.value)
         assert f"says that the data directory is of format {version}, written by " in said
         assert (
-            f"this is txbroker {PROGRAM}, which reads and writes format 2. Nothing was written or changed"
+            f"this is txbroker {PROGRAM}, which reads formats 2 to 3 and writes 3. Nothing was written or changed"
             in said
         )
         assert said.startswith(refused.value.path)
@@ -188,11 +188,19 @@ def test_a_directory_of_a_newer_format_is_refused_with_the_version_that_wrote_it
         looks(filesystem)
     assert str(refused.value) == (
         f"txbroker.version says that the data directory is of format {FORMAT + 1}, written by txbroker 0.9.0; this is "
-        f"txbroker {PROGRAM}, which reads and writes format {FORMAT}. Nothing was written or changed. Start version "
-        "0.9.0 or a newer one here, or go back to this one with the backup that was made before the upgrade "
-        "(docs/upgrading.md)"
+        f"txbroker {PROGRAM}, which reads formats 2 to {FORMAT} and writes {FORMAT}. Nothing was written or changed. "
+        "Start version 0.9.0 or a newer one here, or go back to this one with the backup that was made before the "
+        "upgrade (docs/upgrading.md)"
     )
     assert contents(filesystem) == before
+
+
+def test_a_directory_of_an_older_format_is_started_and_says_ours_then():
+    filesystem = used()
+    rewritten(filesystem, Written(OLDEST_FORMAT, "0.2.0"))
+    assert list(verify(filesystem)) == []
+    assert not Room(filesystem).engine.report.notes
+    assert read_version(filesystem) == OURS
 
 
 def test_another_version_of_the_same_format_is_no_hindrance_and_the_start_says_its_own():

@@ -200,6 +200,7 @@ def _queues(client: Any, name: str) -> None:
         f"{name}-dead", max_length=1000, max_length_bytes=1 << 20, message_ttl=timedelta(days=3_600)
     )
     client.declare_queue(f"{name}-other", single_active=True, consumer_timeout=timedelta(days=1))
+    client.declare_queue(f"{name}-keeping", overflow="reject-publish", dead_letter_strategy="at-least-once")
     client.declare_queue(f"{name}-gone")
     client.bind(f"{name}-topics", f"{name}-work", "task.#")
     client.bind(f"{name}-topics", f"{name}-other", "task.two")

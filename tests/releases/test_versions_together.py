@@ -16,6 +16,7 @@ import txbroker
 from journal.formats.version import FORMAT
 from journal.formats.version_file import OURS, Written, pack_version
 from journal.records.access_entries import RIGHTS_ON, Effect, Resource, Rule, User
+from journal.records.queue_entries import DeadLetterStrategy
 from journal.records.record import AnyRecord
 from journal.transaction_states import State
 from tests.releases import exchange
@@ -26,6 +27,7 @@ from tests.releases.scene import QUIET, SETTINGS, admin, make_directory, make_yo
 from tests.releases.test_fixtures import kinds_in, plain
 from tests.support.repository import ROOT
 from txbroker.client.login.verifier import verifier_of
+from txbroker.errors import VersionRefused
 from txbroker.wire.messages import Switch
 
 pytestmark = pytest.mark.slow
@@ -94,6 +96,13 @@ def test_this_client_works_with_the_broker_of_the_last_release(last: Installed, 
         both_ways(broker.address, last)
         with txbroker.connect(admin(data)) as client:
             assert client.status()["version"] == LAST.version
+            keeping = {"overflow": "reject-publish", "dead_letter_strategy": "at-least-once"}
+            with pytest.raises(VersionRefused, match="does not know all that this DeclareQueue asks"):
+                client.declare_queue("keeping", **keeping)
+            client.declare_queue("keeping", overflow="reject-publish")
+            assert (
+                client.queues("keeping")[0].settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE
+            )
     finally:
         broker.kill()
 

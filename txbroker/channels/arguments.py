@@ -1,15 +1,16 @@
-"""What clients of RabbitMQ declare, as settings of queues and exchanges. Unknown arguments are passed over, as RabbitMQ
-does.
+"""What clients of RabbitMQ declare, as settings of queues and exchanges. Other arguments of a queue are kept with it,
+those of an exchange are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from journal.records.group_entries import LONGEST_EXPIRY
 from journal.records.queue_entries import (
     MAX_PRIORITY,
+    DeadLetterStrategy,
     ExchangeKind,
     ExchangeSettings,
     Overflow,
@@ -19,36 +20,44 @@ from journal.records.queue_entries import (
 from txbroker.amqp.fields import Table, Value
 from txbroker.amqp.methods import ExchangeDeclare, QueueDeclare
 from txbroker.amqp.reply_codes import AmqpError, Reply
-from txbroker.channels.inequivalence import DELAYED, DELAYED_KIND
+from txbroker.channels.inequivalence import DELAYED, DELAYED_KIND, QUEUE_ARGUMENTS
 from txbroker.queues.compared_headers import compared
+from txbroker.queues.kept_arguments import CLASSIC, QUEUE_TYPE, packed
 
 _KINDS: Final = {kind.word: kind for kind in ExchangeKind if kind is not ExchangeKind.DEFAULT}
 _OVERFLOWS: Final = {each.word: each for each in Overflow}
-_QUEUE_TYPES: Final = ("classic", "quorum")
+_STRATEGIES: Final = {each.word: each for each in DeadLetterStrategy}
+_QUEUE_TYPES: Final = (CLASSIC, "quorum")
+_QUEUE_MODES: Final = ("default", "lazy")
 _MILLISECOND: Final = 1_000
 
 
 def queue_settings(declare: QueueDeclare) -> QueueSettings:
     """Return the settings that a declaration asks for; raises AmqpError, PRECONDITION_FAILED."""
     given = declare.arguments
-    kind = _text(given, "x-queue-type") or "classic"
-    if kind not in _QUEUE_TYPES:
-        raise _invalid("x-queue-type", kind, f"one of {', '.join(_QUEUE_TYPES)}")
+    kind = _one_of(given, QUEUE_TYPE, _QUEUE_TYPES, CLASSIC)
+    _one_of(given, "x-queue-mode", _QUEUE_MODES, "default")
     if kind == "quorum" and (declare.exclusive or declare.auto_delete or not declare.durable):
         raise AmqpError(
             Reply.PRECONDITION_FAILED,
             "a quorum queue is durable, neither exclusive nor auto-delete; nothing has changed",
         )
-    overflow = _text(given, "x-overflow") or Overflow.DROP_HEAD.word
-    if overflow not in _OVERFLOWS:
-        raise _invalid("x-overflow", overflow, f"one of {', '.join(_OVERFLOWS)}")
+    overflow = _OVERFLOWS[_one_of(given, "x-overflow", _OVERFLOWS, Overflow.DROP_HEAD.word)]
+    usual = DeadLetterStrategy.AT_MOST_ONCE.word
+    strategy = _STRATEGIES[_one_of(given, "x-dead-letter-strategy", _STRATEGIES, usual)]
+    if strategy is DeadLetterStrategy.AT_LEAST_ONCE and overflow is not Overflow.REJECT_PUBLISH:
+        raise AmqpError(
+            Reply.PRECONDITION_FAILED,
+            f"invalid arg 'x-dead-letter-strategy': '{strategy.word}' needs 'x-overflow' of "
+            f"'{Overflow.REJECT_PUBLISH.word}', it is '{overflow.word}'; nothing has changed",
+        )
     return QueueSettings(
         delivery_limit=_number(given, "x-delivery-limit"),
         dead_letter_exchange=_text(given, "x-dead-letter-exchange"),
         dead_letter_key=_text(given, "x-dead-letter-routing-key"),
         message_ttl=_span(given, "x-message-ttl"),
         max_length=_number(given, "x-max-length"),
-        overflow=_OVERFLOWS[overflow],
+        overflow=overflow,
         expires=_span(given, "x-expires"),
         exclusive=declare.exclusive,
         auto_delete=declare.auto_delete,
@@ -57,6 +66,8 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
         max_priority=_max_priority(given),
         max_length_bytes=_number(given, "x-max-length-bytes"),
         consumer_timeout=_span(given, "x-consumer-timeout"),
+        dead_letter_strategy=strategy,
+        arguments=_kept(given),
     )
 
 
@@ -108,6 +119,25 @@ def _text(given: Table, name: str) -> str | None:
     if value is None or (isinstance(value, str) and len(value.encode()) <= 255):
         return value
     raise _invalid(name, value, "text of at most 255 bytes")
+
+
+def _one_of(given: Table, name: str, words: Collection[str], usual: str) -> str:
+    value = given.get(name)
+    if value is None:
+        return usual
+    if not isinstance(value, str) or value not in words:
+        raise _invalid(name, value, f"one of {', '.join(words)}")
+    return value
+
+
+def _kept(given: Table) -> bytes:
+    """Return the arguments of a queue that are no settings."""
+    try:
+        return packed({name: value for name, value in given.items() if name not in QUEUE_ARGUMENTS})
+    except ValueError as error:
+        raise AmqpError(
+            Reply.PRECONDITION_FAILED, f"the arguments cannot be kept: {error}; nothing has changed"
+        ) from error
 
 
 def _number(given: Mapping[str, Value], name: str) -> int | None:

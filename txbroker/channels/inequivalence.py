@@ -10,6 +10,7 @@ import msgspec
 from journal.records.queue_entries import Choice, ExchangeSettings, QueueSettings
 from txbroker.amqp.reply_codes import AmqpError, Reply
 from txbroker.channels.virtual_hosts import VirtualHost
+from txbroker.queues.kept_arguments import QUEUE_TYPE, kept, plain, queue_type
 
 DELAYED: Final = "x-delayed-message"
 """The type of exchange of RabbitMQ's delayed-message-exchange plugin,"""
@@ -35,13 +36,16 @@ _ARGUMENTS: Final = {
     "single_active": "x-single-active-consumer",
     "max_priority": "x-max-priority",
     "consumer_timeout": "x-consumer-timeout",
+    "dead_letter_strategy": "x-dead-letter-strategy",
 }
 """What the settings are called over AMQP, in the order in which RabbitMQ compares them."""
+QUEUE_ARGUMENTS: Final = frozenset(each for each in _ARGUMENTS.values() if each.startswith("x-"))
+"""The arguments of a queue that are settings."""
 _TIMES: Final = frozenset({"message_ttl", "expires", "consumer_timeout"})
 _EXCHANGES: Final = ("dead_letter_exchange", "alternate")
 _USUAL: Final = QueueSettings()
 
-assert set(_ARGUMENTS) == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}
+assert {*_ARGUMENTS, "arguments"} == {*QueueSettings.__struct_fields__, *ExchangeSettings.__struct_fields__}
 
 
 def check_equivalent(
@@ -71,6 +75,8 @@ def check_equivalent(
                 f"inequivalent arg '{argument}' for {what} {shown}: received {_said(field, wants)} but current is "
                 f"{_said(field, has)}",
             )
+    if isinstance(known, QueueSettings) and isinstance(given, QueueSettings):
+        _check_same_type(shown, known, given)
 
 
 def _as_declared(settings: QueueSettings | ExchangeSettings, host: VirtualHost) -> dict[str, Any]:
@@ -82,9 +88,24 @@ def _as_declared(settings: QueueSettings | ExchangeSettings, host: VirtualHost) 
     return found
 
 
-def told_arguments(settings: QueueSettings, host: VirtualHost) -> dict[str, str | int | bool]:
-    """Return the arguments with which a client of RabbitMQ would declare a queue so in its host."""
-    found, given = dict[str, str | int | bool](), _as_declared(settings, host)
+def _check_same_type(shown: str, known: QueueSettings, given: QueueSettings) -> None:
+    """Raise AmqpError if a queue is there as one of another type. Of one that was not declared over AMQP, or by a
+    version that did not keep it, that is not known.
+    """
+    if known.arguments is not None and queue_type(known) != queue_type(given):
+        is_said = QUEUE_TYPE in kept(given)
+        received = f"the value '{queue_type(given)}' of type 'longstr'" if is_said else "none"
+        raise AmqpError(
+            Reply.PRECONDITION_FAILED,
+            f"inequivalent arg '{QUEUE_TYPE}' for queue {shown}: received {received} but current is the value "
+            f"'{queue_type(known)}' of type 'longstr'",
+        )
+
+
+def told_arguments(settings: QueueSettings, host: VirtualHost) -> dict[str, object]:
+    """Return the arguments with which a client of RabbitMQ would declare a queue so in its host, for JSON."""
+    found = {name: plain(value) for name, value in kept(settings).items()}
+    given = _as_declared(settings, host)
     for field, argument in _ARGUMENTS.items():
         value = given.get(field)
         if value is None or not argument.startswith("x-") or value == getattr(_USUAL, field):

@@ -10,9 +10,26 @@ from typing import Final
 
 from rich.console import RenderableType
 
-from journal.records.queue_entries import Binding, ExchangeSettings, Overflow, QueueSettings, Scalar
+from journal.records.queue_entries import (
+    Binding,
+    DeadLetterStrategy,
+    ExchangeSettings,
+    Overflow,
+    QueueSettings,
+    Scalar,
+)
 from txbroker.amqp.fields import Value
-from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, facts, size_text, table, visible
+from txbroker.cli.output import (
+    age_text,
+    bytes_json,
+    bytes_text,
+    count_text,
+    facts,
+    size_text,
+    table,
+    visible,
+)
+from txbroker.queues import kept_arguments
 from txbroker.queues.compared_headers import told
 from txbroker.wire.messages import ExchangeInfo, QueueInfo
 
@@ -80,13 +97,18 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
     keyed = "" if key is None else f", with key {visible(key)}"
     limit, most, size = settings.delivery_limit, settings.max_length, settings.max_length_bytes
     timeout = settings.consumer_timeout
+    is_kept = settings.dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
+    kept = ", and kept while there is no room" if is_kept else ""
     full = "the oldest go" if settings.overflow is Overflow.DROP_HEAD else "further ones are refused"
     return [
         ("delivery limit", None if limit is None else f"returned at most {count_text(limit, 'time')}"),
         ("time to live", None if settings.message_ttl is None else age_text(settings.message_ttl)),
         ("max length", None if most is None else f"{count_text(most, 'message')}, then {full}"),
         ("max bytes", None if size is None else f"{size_text(size)} of bodies, then {full}"),
-        ("dead letters", "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}"),
+        (
+            "dead letters",
+            "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}{kept}",
+        ),
         ("expires", None if settings.expires is None else f"after {age_text(settings.expires)} without use"),
         ("exclusive", "to one session, which it ends with" if settings.exclusive else None),
         ("auto-delete", "with its last consumer" if settings.auto_delete else None),
@@ -94,13 +116,30 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
         ("single active", "one consumer gets all messages until it ends" if settings.single_active else None),
         ("consumer timeout", None if timeout is None else f"{age_text(timeout)} to acknowledge a message"),
         ("priorities", f"0 to {settings.max_priority}" if settings.max_priority else None),
+        ("arguments", ", ".join(map(_argument_text, kept_arguments.kept(settings).items())) or None),
     ]
 
 
+def _argument_text(argument: tuple[str, Value]) -> str:
+    name, value = argument
+    told = kept_arguments.plain(value)
+    return (
+        f"{visible(name)}={visible(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))}"
+    )
+
+
 def queue_settings_json(settings: QueueSettings) -> dict[str, object]:
-    """Return the settings of a queue in JSON; times in µs."""
+    """Return the settings of a queue in JSON; times in µs. ``arguments`` are those of its declaration over AMQP that
+    are none, null if it was not declared so.
+    """
     found = {name: getattr(settings, name) for name in QueueSettings.__struct_fields__}
-    return found | {"overflow": settings.overflow.word}
+    words = {name: found[name].word for name in ("overflow", "dead_letter_strategy")}
+    return found | words | {"arguments": arguments_json(settings)}
+
+
+def arguments_json(settings: QueueSettings) -> object:
+    """Return the arguments that were kept of a declaration, null if it was not made over AMQP."""
+    return None if settings.arguments is None else kept_arguments.plain(kept_arguments.kept(settings))
 
 
 def queue_json(queue: QueueInfo) -> dict[str, object]:

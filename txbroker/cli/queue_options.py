@@ -11,7 +11,7 @@ from journal.arguments import MOST
 from journal.quantities import duration, size
 from journal.records.queue_entries import MAX_PRIORITY
 from txbroker.cli.arguments import Parsed, pause
-from txbroker.client.operations.queue_operations import OVERFLOWS
+from txbroker.client.operations.queue_operations import OVERFLOWS, STRATEGIES
 
 C = TypeVar("C", bound=Callable[..., Any])
 _OPTIONS: Final = (
@@ -25,6 +25,14 @@ _OPTIONS: Final = (
         "--dead-letter-exchange", metavar="NAME", help="Where dead letters go. Default: they are dropped."
     ),
     click.option("--dead-letter-key", metavar="KEY", help="With which key. Default: each with its own."),
+    click.option(
+        "--dead-letter-strategy",
+        type=click.Choice(list(STRATEGIES)),
+        default="at-most-once",
+        show_default=True,
+        help="A dead letter that a full queue refuses is dropped, or kept until there is room, which needs --overflow "
+        "reject-publish.",
+    ),
     click.option(
         "--message-ttl",
         type=Parsed("duration", duration),

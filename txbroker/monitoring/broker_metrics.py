@@ -128,6 +128,9 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "queue_circles": _counter(
         "queue_circles", "Dead letters that were dropped because they went in a circle."
     ),
+    "queue_dead_letters_refused": _counter(
+        "queue_dead_letters_refused", "Dead letters that were dropped because a queue had no room for them."
+    ),
     "groups": _gauge("groups", "Consumer groups."),
     "members": _gauge("members", "Members of all groups."),
     "dead_letters_waiting": _gauge(

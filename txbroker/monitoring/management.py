@@ -15,6 +15,7 @@ from journal.folds.queues import DeclaredQueue
 from txbroker.channels.inequivalence import told_arguments
 from txbroker.channels.server_properties import RABBITMQ_VERSION
 from txbroker.channels.virtual_hosts import ROOT, ROOT_NAME, VirtualHost
+from txbroker.queues.kept_arguments import queue_type
 from txbroker.wire.messages import QueueInfo
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Management:
         return {
             "name": host.outside(info.name),
             "vhost": host.name,
-            "type": "classic",
+            "type": queue_type(settings),
             "state": "running",
             "durable": settings.durable,
             "auto_delete": settings.auto_delete,

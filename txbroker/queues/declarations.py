@@ -22,8 +22,10 @@ from journal.records.queue_entries import (
     QUEUE_TOPIC_PREFIX,
     Binding,
     Choice,
+    DeadLetterStrategy,
     ExchangeKind,
     ExchangeSettings,
+    Overflow,
     Queue,
     QueueSettings,
     waiting_queue_of,
@@ -47,6 +49,7 @@ from txbroker.errors import (
     UnknownExchange,
     UnknownQueue,
 )
+from txbroker.queues import kept_arguments
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -345,6 +348,16 @@ def _check_settings(name: str, settings: QueueSettings) -> None:
             f"nobody could acknowledge a message of queue {name!r} in time (consumer_timeout is 0); nothing has "
             "changed. Give it a time"
         )
+    is_kept = settings.dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
+    if is_kept and settings.overflow is not Overflow.REJECT_PUBLISH:
+        raise InvalidSetting(
+            f"queue {name!r} would keep dead letters until there is room for them (dead_letter_strategy is "
+            f"{settings.dead_letter_strategy.word!r}), and drop what is too much for itself (overflow is "
+            f"{settings.overflow.word!r}), so nothing would bound it; nothing has changed. Declare it with overflow "
+            f"{Overflow.REJECT_PUBLISH.word!r}, or with dead_letter_strategy "
+            f"{DeadLetterStrategy.AT_MOST_ONCE.word!r}"
+        )
+    kept_arguments.check(name, settings)
     if settings.dead_letter_key is not None and settings.dead_letter_exchange is None:
         raise InvalidSetting(
             f"queue {name!r} has a key for dead letters ({settings.dead_letter_key!r}) and no exchange for them; "
@@ -356,7 +369,7 @@ def _check_same(what: str, known: msgspec.Struct, given: msgspec.Struct) -> None
     differs = [
         f"{name} {_said(has)}, not {_said(wants)}"
         for name in known.__struct_fields__
-        if (has := getattr(known, name)) != (wants := getattr(given, name))
+        if name != "arguments" and (has := getattr(known, name)) != (wants := getattr(given, name))
     ]
     if differs:
         raise DeclaredOtherwise(

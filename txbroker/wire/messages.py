@@ -26,7 +26,7 @@ from txbroker.wire.streams import *  # noqa: F403
 from txbroker.wire.topics import *  # noqa: F403
 
 MAGIC = "txbroker"
-VERSIONS = (3,)
+VERSIONS = (3, 4)
 """The protocol versions this code speaks."""
 
 LENGTH_BYTES = 4

@@ -54,6 +54,13 @@ class DeclareQueue(Request, frozen=True, tag=62):
     settings: QueueSettings = QueueSettings()
     passive: bool = False
 
+    @property
+    def since(self) -> int:  # type: ignore[override]  # of most kinds it is the same for all
+        """Version 4 knows strategies of dead letters, and arguments: an older broker passes over these, as it always
+        did.
+        """
+        return 4 if self.settings.dead_letter_strategy else 3
+
 
 class DeleteQueue(Request, frozen=True, tag=63):
     """Delete the queue of that name and partition with its messages. Answered by :class:`Counted`: how many there were.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unk
     """
 
     correlation: int
+    since: ClassVar[int] = 3
+    """The version of the protocol from which on a broker knows all that it asks for."""
 
 
 class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import pytest
 
 from journal.constants import MAX_ATTRIBUTE
 from journal.formats import frame
-from journal.records.queue_entries import ExchangeKind, Overflow
+from journal.records.queue_entries import DeadLetterStrategy, ExchangeKind, Overflow
 from journal.testing import MemoryFile
 from tests.broker.queues.scene import SECOND, SELF, Scene, expiring, framed, pass_time
 from tests.support.broker_room import refused
@@ -382,7 +382,10 @@ def test_a_ring_of_more_queues_than_deaths_are_kept_is_a_circle_too():
 def test_letters_that_found_no_room_follow_each_other_once_there_is_some():
     scene = Scene()
     dead = scene.queue("dead", max_length=1, overflow=Overflow.REJECT_PUBLISH)
-    scene.queue(max_length=0, dead_letter_exchange="", dead_letter_key="dead")
+    scene.queue(
+        message_ttl=0, overflow=Overflow.REJECT_PUBLISH, dead_letter_exchange="", dead_letter_key="dead",
+        dead_letter_strategy=DeadLetterStrategy.AT_LEAST_ONCE,
+    )  # fmt: skip
     for _ in range(5):
         scene.publish("q", *[b"x"] * 100)
     pass_time(scene, SECOND)

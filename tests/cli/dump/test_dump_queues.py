@@ -34,6 +34,7 @@ from journal.settings import TopicSettings
 from journal.walks.checkpoint_walk import checkpoint_lsns
 from tests.support.queue_work import everything
 from txbroker.cli.directory.dump_lines import line_json, line_text
+from txbroker.queues.kept_arguments import packed
 
 BINDING = Binding(
     "orders", "a.#", "tasks", False, (("n", 3), ("t", b"text"), ("u", b"\xff"), ("x", float("inf")))
@@ -68,7 +69,8 @@ def test_an_exchange_has_its_kind_in_a_word() -> None:
 
 
 def test_a_topic_has_its_queue() -> None:
-    queue = Queue("tasks", QueueSettings(3, "dead"))
+    kept = packed({"x-queue-type": "quorum", "x-raw": b"\xff"})
+    queue = Queue("tasks", QueueSettings(3, "dead", arguments=kept))
     line = shown(TopicCreated("txbroker.queue.4", 4, 1, TopicSettings(), 1, queue=queue))
     settings = {"delivery_limit": 3, "dead_letter_exchange": "dead", "dead_letter_key": None}
     settings |= {
@@ -83,6 +85,8 @@ def test_a_topic_has_its_queue() -> None:
         "max_priority": 0,
         "max_length_bytes": None,
         "consumer_timeout": None,
+        "dead_letter_strategy": "at-most-once",
+        "arguments": {"x-queue-type": "quorum", "x-raw": {"base64": "/w=="}},
     }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None

@@ -3,6 +3,7 @@ import math
 import pytest
 from msgspec import structs
 
+from journal.records.queue_entries import DeadLetterStrategy, QueueSettings
 from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.core.call import error_of
@@ -63,6 +64,34 @@ def test_nothing_is_sent_before_the_welcome(broker):
     assert core.take_output() == []
     core.received(encode(Welcome(2, 5, 100, 100)))
     assert len(core.take_output()) == 1
+
+
+@pytest.mark.parametrize(("version", "is_sent"), [(3, False), (4, True)])
+@pytest.mark.parametrize("is_early", [False, True])
+def test_what_only_a_newer_broker_knows_is_not_sent_to_an_older_one(version, is_sent, is_early):
+    """Seen with it sent: a broker of 0.2.0 passes over fields within the settings, and declared another queue."""
+    core = Core(Options(), lambda: 0.0, lambda: 0.5, lambda: 0)
+    core.connecting()
+    core.connected()
+    keeping = QueueSettings(dead_letter_strategy=DeadLetterStrategy.AT_LEAST_ONCE)
+
+    def declare(settings):
+        return core.request(messages.DeclareQueue(core.correlation(), "q", settings), messages.QueueDeclared)
+
+    early = declare(keeping)
+    core.received(encode(messages.Offered(1, version, "txbroker 0.2.0", ["ANONYMOUS"])))
+    core.take_output()
+    core.received(encode(Welcome(2, 5, 100, 100)))
+    core.take_output()
+    call = early if is_early else declare(keeping)
+    assert core.has(call) == is_sent
+    if not is_sent:
+        with pytest.raises(
+            errors.VersionRefused, match=r"txbroker 0\.2\.0, does not know all that this DeclareQueue"
+        ):
+            call.result()
+    usual = declare(QueueSettings(arguments=b"\x01at\x01"))
+    assert core.has(usual), "arguments are passed over, as ever"
 
 
 def test_a_read_whose_answer_was_lost_is_sent_again(rig, broker):

@@ -184,6 +184,8 @@ def test_exchanges_with_an_alternate_and_with_an_end(broker, name):
         ({"delivery_limit": -1}, errors.WrongValue), ({"max_length_bytes": -1}, errors.WrongValue),
         ({"max_length_bytes": "1MiB"}, errors.WrongType), ({"consumer_timeout": -1}, errors.WrongValue),
         ({"consumer_timeout": 0}, errors.InvalidSetting), ({"consumer_timeout": "1s"}, errors.WrongType),
+        ({"dead_letter_strategy": "often"}, errors.WrongValue),
+        ({"dead_letter_strategy": "at-least-once"}, errors.InvalidSetting),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(broker, name, settings, kind):

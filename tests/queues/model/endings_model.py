@@ -13,6 +13,8 @@ REJECTED, LIMIT, EXPIRED, TOO_MANY = "rejected", "delivery_limit", "expired", "m
 """The causes of deaths."""
 DROP_HEAD, REJECT_PUBLISH = range(2)
 """What becomes of messages that are too many, with the numbers of the wire protocol."""
+AT_MOST_ONCE, AT_LEAST_ONCE = range(2)
+"""What becomes of dead letters that a full queue refuses, with these numbers: they are dropped, or wait."""
 
 
 class QueueRules(NamedTuple):
@@ -30,6 +32,7 @@ class QueueRules(NamedTuple):
     most_bytes: int | None = None
     max_priority: int = 0
     timeout: int | None = None
+    strategy: int = AT_MOST_ONCE
 
     def in_micros(self) -> QueueRules:
         """Return them with times that were in seconds."""

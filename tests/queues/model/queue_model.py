@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.queues.model.contents_model import PERHAPS, SURELY, Copy, Level, Queue, WaitingRoom
-from tests.queues.model.endings_model import EXPIRED, TOO_MANY, died, goes_round, goes_through
+from tests.queues.model.endings_model import AT_LEAST_ONCE, EXPIRED, TOO_MANY, died, goes_round, goes_through
 from tests.queues.model.routing_model import Exchange, Message, Topology, waiting_name
 
 ROLLED_BACK = "what was rolled back"
@@ -348,7 +348,7 @@ class Model:
     def _move_next(self, now: int, log: Log | None) -> bool:
         """Move a dead letter; return whether there was one that could be.
 
-        One waits while a queue has no room for it.
+        While a queue has no room for it, it waits, or is dropped from that one.
         """
         for place in self.letters:
             level, copy = self.level_at(place[0]), self.copy_at(place)
@@ -356,11 +356,18 @@ class Model:
                 self.letters.remove(place)  # the queue was deleted
                 return True
             for message, partitions in self.letters_of(level.queue, copy):
-                to = {each.queue.name: each.queue for each in self.levels if each.partition in partitions}
-                if not all(each.has_room([message], now) for each in to.values()):
+                full = [
+                    each.partition
+                    for each in self.levels
+                    if each.partition in partitions and not each.queue.has_room([message], now)
+                ]
+                if full and level.queue.rules.strategy == AT_LEAST_ONCE:
                     continue
+                partitions = tuple(each for each in partitions if each not in full)
                 if self._is_next(message, partitions, log):
-                    self._note_letter(level.queue, message, partitions)
+                    if full:
+                        self.note("dead letters that are refused")
+                    self._note_letter(level.queue, message, (*partitions, *full))
                     self.letters.remove(place)
                     self.finish(place)
                     self.place([(message, partitions)], now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.queues.model.contents_model import Queue, WaitingRoom
-from tests.queues.model.endings_model import QueueRules
+from tests.queues.model.endings_model import AT_LEAST_ONCE, REJECT_PUBLISH, QueueRules
 from tests.queues.model.queue_model import DONE, Answer, Model, refused
 from tests.queues.model.routing_model import FIRST, HEADERS, Exchange, Rule
 
@@ -22,6 +22,8 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
         if not name or name.startswith("amq."):
             return refused("InvalidName")
         if rules.dead_key is not None and rules.dead_exchange is None:
+            return refused("InvalidSetting")
+        if rules.strategy == AT_LEAST_ONCE and rules.overflow != REJECT_PUBLISH:
             return refused("InvalidSetting")
         known = model.queues[name] = Queue(name, model.next_partition, rules)
         model.next_partition += len(known.levels)

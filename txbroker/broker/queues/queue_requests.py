@@ -12,7 +12,7 @@ from journal.formats import frame
 from journal.log.message_store import MessageStore
 from journal.parties import Actor
 from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
-from journal.records.queue_entries import Binding, address_of
+from journal.records.queue_entries import Binding, DeadLetterStrategy, address_of
 from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
@@ -24,7 +24,7 @@ from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.session import Session
-from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExchange, UnknownQueue
+from txbroker.errors import DeliveryLost, InvalidSetting, QueueFull, QueueInUse, UnknownExchange, UnknownQueue
 from txbroker.groups.dead_letters import Origin
 from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 DELETED_AT_ONCE: Final = 50
 """Most queues that are deleted in one turn because they have ended."""
+TOLD_AGAIN: Final = 60_000_000
+"""µs after which further dead letters that were dropped for lack of room are logged, all together."""
 LEFT: Final = "its last consumer has ended"
 """Why queues are deleted."""
 _WITHOUT_END: Final = 1 << 62
@@ -93,6 +95,10 @@ class Queueing:
         """
         self.circles = 0
         """Dead letters that were dropped because they went in a circle."""
+        self.refused_dead_letters = 0
+        """Dead letters that were dropped because a queue had no room for them."""
+        self._refused_told = self._refused_told_again = 0
+        """How many of these the log has told of, and when it may tell of others; journal time."""
         self.handlers: dict[type[Request], Any] = {
             DeclareQueue: self.declare_queue,
             DeleteQueue: self.delete_queue,
@@ -154,11 +160,11 @@ class Queueing:
         return RetryRules(_WITHOUT_END if limit is None else limit + 1, 0, 0, ending)
 
     def dead_letter_runs(self, partition: int, framed: bytes) -> list[UnsentRun]:
-        """Return where a dead letter of a queue goes; nowhere if its exchange is not there.
-
-        Raises :class:`QueueFull`: then it waits where it is.
+        """Return where a dead letter of a queue goes; nowhere if its exchange is not there. Queues that refuse it are
+        left out, unless it is to be kept: then this raises :class:`QueueFull`, and it waits where it is.
         """
-        name = self._fold.by_partition[partition].settings.dead_letter_exchange
+        settings = self._fold.by_partition[partition].settings
+        name = settings.dead_letter_exchange
         exchange = None if name is None else self._fold.exchanges.get(name)
         if exchange is None:
             return [(0, 1, framed, ())]
@@ -168,17 +174,39 @@ class Queueing:
         deaths = deaths_of(message.headers)
         ways = targets_of(first, also) if first else ()
         straight = [each for each in ways if not goes_in_a_circle(deaths, self._fold.by_partition[each].name)]
+        circles = len(ways) - len(straight)
+        if settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
+            straight = [each for each in straight if self._takes_dead_letter(each, framed, partition)]
         runs: list[UnsentRun] = [(straight[0] if straight else 0, count, framed, tuple(straight[1:]))]
         self.publishing.check_lengths(runs, Ways())
-        if len(straight) < len(ways):
-            self.circles += len(ways) - len(straight)
+        if circles:
+            self.circles += circles
             self.log.warn(
                 "a dead letter of queue {queue!r} goes in a circle, in which no consumer has rejected it, and is "
                 "dropped from {count} queues; it has died in {deaths}",
-                queue=self._fold.by_partition[partition].name, count=len(ways) - len(straight),
+                queue=self._fold.by_partition[partition].name, count=circles,
                 deaths=count_text(len({each.queue for each in deaths}), "queue"),
             )  # fmt: skip
         return runs
+
+    def _takes_dead_letter(self, target: int, framed: bytes, partition: int) -> bool:
+        """Return whether a queue has room for a dead letter of another one; if not, it is counted, and logged once a
+        minute.
+        """
+        try:
+            self.publishing.check_lengths([(target, 1, framed, ())], Ways())
+        except QueueFull as error:
+            self.refused_dead_letters += 1
+            if (now := self._engine.now()) >= self._refused_told_again:
+                self.log.warn(
+                    "{count} dropped because a queue refused them, since this was logged last; the last one is of "
+                    "queue {queue!r}: {why}",
+                    count=count_text(self.refused_dead_letters - self._refused_told, "dead letter"),
+                    queue=self._fold.by_partition[partition].name, why=str(error),
+                )  # fmt: skip
+                self._refused_told, self._refused_told_again = self.refused_dead_letters, now + TOLD_AGAIN
+            return False
+        return True
 
     def dead_letter_origin(self, partition: int) -> Origin:
         """Return what a queue is to its dead letters."""
@@ -462,5 +490,6 @@ class Queueing:
             "queue_expired": self.takes.removals.expired,
             "queue_dropped": self.takes.removals.dropped,
             "queue_circles": self.circles,
+            "queue_dead_letters_refused": self.refused_dead_letters,
             "queue_timed_out": self.timeouts.timed_out,
         }

@@ -37,7 +37,7 @@ from txbroker.cli.queue_description import (
     settings_facts,
 )
 from txbroker.cli.queue_options import settings_options
-from txbroker.client.operations.queue_operations import OVERFLOWS
+from txbroker.client.operations.queue_operations import OVERFLOWS, STRATEGIES
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.publishing import key_of, publishing_headers
 from txbroker.errors import AccessDenied, LimitExceeded, TxBrokerError
@@ -123,7 +123,11 @@ def show(invocation: Invocation, name: str) -> None:
 @pass_invocation
 def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     """Have a queue of that NAME: it is made if there is none. One with other settings is refused."""
-    settings = QueueSettings(**{**given, "overflow": OVERFLOWS[given["overflow"]]})
+    words = {
+        "overflow": OVERFLOWS[given["overflow"]],
+        "dead_letter_strategy": STRATEGIES[given["dead_letter_strategy"]],
+    }
+    settings = QueueSettings(**{**given, **words})
     times = {each: given[each] / 1e6 for each in TIMES if given[each] is not None}
     with invocation.connect() as broker:
         broker.declare_queue(name, **{**given, **times})

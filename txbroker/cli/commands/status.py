@@ -61,6 +61,7 @@ GROUPS: Final = {
         "queue_expired",
         "queue_dropped",
         "queue_circles",
+        "queue_dead_letters_refused",
         "queue_timed_out",
     ),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),

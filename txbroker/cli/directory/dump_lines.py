@@ -51,6 +51,7 @@ from journal.xid import Xid
 from txbroker.cli.directory.data_directory import finding_json
 from txbroker.cli.directory.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
+from txbroker.cli.queue_description import queue_settings_json
 
 PREVIEW_BYTES = 60
 """How many bytes of a value are shown to people."""
@@ -192,7 +193,7 @@ def _exchange_shape(value: ExchangeSettings) -> dict[str, Any]:
 
 
 def _queue_settings_shape(value: QueueSettings) -> dict[str, Any]:
-    return _shape(value) | {"overflow": value.overflow.word}
+    return queue_settings_json(value)
 
 
 def _unfinished_shape(value: Unfinished) -> dict[str, Any]:

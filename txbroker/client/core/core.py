@@ -100,17 +100,15 @@ class Core:
         """Called when a consumer has begun to wait for an undecided transaction."""
         self.attending: dict[Attends, None] = {}
         """The memberships of groups, and what is to finish messages later."""
-        self.output_bytes = 0
         self._output: list[bytes] = []
         self._sending: tuple[Call[Any], bytes] | None = None
         self._pending: dict[int, Call[Any]] = {}
         self._waiting: dict[int, Call[Any]] = {}
-        self._correlation = 0
         self._backoff = Backoff(random, most=options.longest_pause)
         self._connect_at, self._next_expiry = 0.0, math.inf
         self.waits = Waits(clock)
         self.schedule_time = ScheduleTime(self, elapsed or clock)
-        self._drain_by = math.inf
+        self.output_bytes, self._correlation, self._drain_by = 0, 0, math.inf
         self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
         self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
         self.thread: Callable[[], int] = lambda: 1  # a front end with threads replaces this
@@ -170,7 +168,10 @@ class Core:
             self._waiting[call.request.correlation] = call
 
     def send(self, call: Call[Any]) -> None:
-        """Send a call on the present connection."""
+        """Send a call on the present connection. One of which that broker does not know all that it asks for fails."""
+        if call.request.since > self.entering.version:
+            self.entering.refuse(call)
+            return
         if call.attempts:
             call.request = repetition(call.request)
         message = self.packed(call.request, call.data)

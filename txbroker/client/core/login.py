@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from journal.parties import ANONYMOUS
 from txbroker import errors
-from txbroker.client.core.call import AnswerLost, Call
+from txbroker.client.core.call import AnswerLost, Call, name_of
 from txbroker.client.core.options import REFUSED_FOR_GOOD, Options
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.schedule_time import ScheduleTime
@@ -117,6 +117,8 @@ class Entering:
         self._mechanisms: list[str] = []
         self.server = ""
         """The broker's program, as it calls itself."""
+        self.version = min(messages.VERSIONS)
+        """The version of the protocol that is spoken on the present connection."""
         self.said_at = 0
         """When the last message of the login was sent, by the client's own time that schedule time is counted with."""
         self._by = self._again_at = self._ends_at = math.inf
@@ -128,6 +130,16 @@ class Entering:
         infinity if there will be none. A front end that nobody uses must do so by itself.
         """
         return -math.inf if self._is_renewing else self._again_at
+
+    def refuse(self, call: Call[Any]) -> None:
+        """Fail a call that asks for what only a newer broker knows."""
+        call.refused(
+            errors.VersionRefused(
+                f"the broker, {self.server}, does not know all that this {name_of(call)} asks for: the client is newer "
+                "than the broker. Nothing has changed. Upgrade the broker first, or do without what was asked for "
+                "(docs/upgrading.md)"
+            )
+        )
 
     def begin(self) -> None:
         """Say hello on a new connection; without credentials log in with it, which costs no time for a round trip."""
@@ -144,7 +156,7 @@ class Entering:
         """Take an answer, and go on."""
         match head:
             case Offered():
-                self._mechanisms, self.server = head.mechanisms, head.server
+                self._mechanisms, self.server, self.version = head.mechanisms, head.server, head.version
                 self._begin_exchange()
             case Challenge() if self._exchange is not None:
                 self._run(self._exchange.answer, lambda data: self._say("", data), head.data)

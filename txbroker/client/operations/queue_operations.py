@@ -10,6 +10,7 @@ from journal.due_time import After, time_span
 from journal.records.queue_entries import (
     MAX_PRIORITY,
     Binding,
+    DeadLetterStrategy,
     ExchangeKind,
     ExchangeSettings,
     Overflow,
@@ -37,6 +38,7 @@ from txbroker.wire.messages import (
 T = TypeVar("T")
 KINDS: Final = {each.word: each for each in ExchangeKind if each is not ExchangeKind.DEFAULT}
 OVERFLOWS: Final = {each.word: each for each in Overflow}
+STRATEGIES: Final = {each.word: each for each in DeadLetterStrategy}
 
 
 class QueueOperations:
@@ -63,6 +65,7 @@ class QueueOperations:
         max_priority: int = 0,
         max_length_bytes: int | None = None,
         consumer_timeout: After | None = None,
+        dead_letter_strategy: str = "at-most-once",
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -75,24 +78,23 @@ class QueueOperations:
         consumer, one that is not ``durable`` at the broker's next start. With ``single_active`` one consumer gets all
         messages until it ends, then the next one. Messages have priorities up to ``max_priority`` (0 to 255; each takes
         a log). What a consumer has for ``consumer_timeout`` without acknowledging it is taken from it and returned,
-        with an attempt counted. Raises DeclaredOtherwise for other settings, InvalidName, LimitExceeded.
+        with an attempt counted. A dead letter that a full queue refuses is dropped, or (``dead_letter_strategy``
+        "at-least-once", with the ``overflow`` "reject-publish") kept until there is room. Raises DeclaredOtherwise for
+        other settings, InvalidName, InvalidSetting, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
             _maybe(text, "dead_letter_exchange", dead_letter_exchange),
-            _maybe(text, "dead_letter_key", dead_letter_key),
-            _maybe(time_span, "message_ttl", message_ttl),
-            _maybe(_count, "max_length", max_length),
-            _one_of("overflow", overflow, OVERFLOWS),
-            _maybe(time_span, "expires", expires),
-            truth("exclusive", exclusive, NOTHING_CHANGED),
-            truth("auto_delete", auto_delete, NOTHING_CHANGED),
-            truth("durable", durable, NOTHING_CHANGED),
+            _maybe(text, "dead_letter_key", dead_letter_key), _maybe(time_span, "message_ttl", message_ttl),
+            _maybe(_count, "max_length", max_length), _one_of("overflow", overflow, OVERFLOWS),
+            _maybe(time_span, "expires", expires), truth("exclusive", exclusive, NOTHING_CHANGED),
+            truth("auto_delete", auto_delete, NOTHING_CHANGED), truth("durable", durable, NOTHING_CHANGED),
             truth("single_active", single_active, NOTHING_CHANGED),
             whole("max_priority", max_priority, NOTHING_CHANGED, least=0, most=MAX_PRIORITY),
             _maybe(_count, "max_length_bytes", max_length_bytes),
             _maybe(time_span, "consumer_timeout", consumer_timeout),
-        )
+            _one_of("dead_letter_strategy", dead_letter_strategy, STRATEGIES),
+        )  # fmt: skip
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
 

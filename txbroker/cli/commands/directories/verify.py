@@ -55,7 +55,7 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
     document = {
         "level": depth.value,
         "damaged": damaged,
-        "format": FORMAT,
+        "format": _format_of(written),
         "program": written.program if written is not None else None,
         "seconds": round(seconds, 3),
         "checked": tally.facts(),
@@ -100,6 +100,11 @@ class Advance:
             self._read = 0
 
 
+def _format_of(written: Written | None) -> int:
+    """Return the number of the directory's format; ours, if it does not say it: it is known, or nothing was checked."""
+    return FORMAT if written is None else written.format
+
+
 def _shown(
     findings: list[Finding],
     tally: Tally,
@@ -109,7 +114,7 @@ def _shown(
     written: Written | None,
 ) -> RenderableType:
     program = f", last started by txbroker {written.program}" if written is not None else ""
-    lines = [("format", f"{FORMAT}{program}"), *_checked(tally, level, seconds)]
+    lines = [("format", f"{_format_of(written)}{program}"), *_checked(tally, level, seconds)]
     parts: list[RenderableType] = [facts(lines)]
     findings = sorted(findings, key=lambda finding: finding.harmless)
     if findings:
