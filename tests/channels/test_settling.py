@@ -378,3 +378,30 @@ def test_acknowledgements_on_many_channels_of_one_read_are_all_said(house, talke
     talker.feed(b"".join(method_frame(each, ack(1)) for each in (1, 2, 3)))
     house.settle()
     assert house.counts("q") == (0, 0)
+
+
+# -- messages with hardly a time to live ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arguments", "own"), [({"x-message-ttl": 0}, None), ({}, "0"), ({}, "1")])
+def test_a_consumer_that_has_room_gets_a_message_with_hardly_a_time_to_live(house, talker, arguments, own):
+    """As in RabbitMQ's own tests of a time to live of zero: without a consumer it ends, and so does what comes back."""
+
+    def publish(body):
+        given = {} if own is None else {props.EXPIRATION: own}
+        talker.publish("short", body, properties=props.made_of(given, {}))
+        house.clock.advance(2000)
+        house.settle()
+
+    talker.queue("short", arguments=arguments)
+    publish(b"a")
+    house.pass_time(0.1)
+    assert talker.get("short") is None
+    talker.consume("short")
+    for body in (b"b", b"c"):
+        publish(body)
+        [found] = talker.taken()
+        assert found.body == body
+    talker.say(m.BasicReject(found.method.delivery_tag, True))
+    house.pass_time(0.1)
+    assert talker.taken() == []

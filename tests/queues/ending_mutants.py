@@ -21,7 +21,7 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "deliver what has expired",
         _GIVING,
-        "            expired = expired_run(data, first, behind, ttl, now)\n",
+        "            expired = expired_run(data, first, min(behind, new_from), ttl, now)\n",
         "            expired = None if ttl is None else expired_run(data, first, behind, ttl, 0)\n",
     ),
     Mutant(
@@ -262,5 +262,24 @@ ENDING_MUTANTS: Final = (
         "            straight = [each for each in straight if self._takes_dead_letter(each, framed, partition)]\n",
         "            if not all([self._takes_dead_letter(each, framed, partition) for each in straight]):\n"
         "                straight = []\n",
+    ),
+    # -- messages with hardly a time to live
+    Mutant(
+        "let a message expire that somebody has waited for",
+        _GIVING,
+        "first, min(behind, new_from), ttl, now)",
+        "first, behind, ttl, now)",
+    ),
+    Mutant(
+        "deliver expired messages to who only asks",
+        _TAKES,
+        "shares.next(waiting, state.count_free()), waiting.waits)",
+        "shares.next(waiting, state.count_free()), True)",
+    ),
+    Mutant(
+        "deliver expired messages again to who has waited",
+        _TAKES,
+        "        new_from = max(handed.fresh, handed.level.offered) if has_waited else NEVER\n",
+        "        new_from = 0 if has_waited else NEVER\n",
     ),
 )

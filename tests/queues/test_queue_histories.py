@@ -30,6 +30,7 @@ COVERED = {
     "all of what was unforced survives": 30, "a part of what was unforced survives": 2,
     "none of what was unforced survives": 30, "dead letters found by a start": 12,
     "messages expired": 150, "messages maxlen": 200, "dead letters": 400, "dead letters that are refused": 3,
+    "expired messages that somebody waited for": 3,
     "circles that end": 45,
     "circles that go on": 3, "alternate ways": 200, "exchanges that go with their last binding": 7,
     "queues that expire": 60, "deliveries that were late": 3, "messages that have waited": 16,

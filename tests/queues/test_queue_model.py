@@ -203,10 +203,24 @@ def test_a_take_gets_the_next_ones_if_all_have_expired_and_who_waits_waits_on():
     ticket = message_model.take(model, "s", 1, 1, SECOND, 0)
     assert not isinstance(ticket, tuple)
     message_model.publish(model, SELF, [Message(b"3", "a", (), 0)], 0)
+    for copy in model.queues["a"].copies:
+        copy.shown = True
     model.forced(0)
-    assert ticket.answer is None
+    assert ticket.answer is None, "it has come before"
     publish(model, b"4")
     assert ticket.answer is not None
+
+
+def test_who_waits_for_messages_gets_what_expires_when_it_comes_and_who_asks_does_not():
+    model = model_with("a", a=QueueRules(ttl=0))
+    publish(model, b"1")
+    assert model.queues["a"].copies == []
+    ticket = message_model.take(model, "s", 1, 1, SECOND, 0)
+    publish(model, b"2")
+    assert [each.value for each in ticket.answer[1]] == [b"2"]
+    message_model.give_back(model, "s", 1, [1], False, 0)
+    model.forced(0)
+    assert model.queues["a"].copies == []
 
 
 def test_time_passes_while_the_broker_is_stopped():

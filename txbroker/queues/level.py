@@ -49,6 +49,8 @@ class Level:
         self.redelivered_below = redelivered_below
         """What lies below may have been delivered before the start."""
         self._groups = groups
+        self.offered = store.high_watermark
+        """What lies below was offered to those who waited for messages when it came, or nobody waited."""
         self.has_expiring = False
         """Whether messages were put into it since the start that expire by themselves."""
         self.delivered: dict[int, OffsetSet] = {}

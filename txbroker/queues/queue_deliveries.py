@@ -64,6 +64,11 @@ class QueueDeliveries:
                 return Handed(each, runs, fresh)
         return None
 
+    def all_offered(self) -> None:
+        """Note that all that there is was offered to those who wait for messages."""
+        for each in self.levels:
+            each.offered = each.store.high_watermark
+
     def count_held(self) -> int:
         """Return how many messages prepared transactions hold."""
         return sum(each.count_held() for each in self.levels)

@@ -4,6 +4,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.check.verification import Level, verify
+from journal.formats.offset_set_bytes import encode_offsets
 from journal.records.queue_entries import Overflow, QueueSettings
 from journal.transaction_states import Totals
 from journal.xid import Xid
@@ -14,6 +15,7 @@ from tests.broker.queues.scene import (
     Scene,
     acknowledged,
     framed,
+    offsets,
     pass_time,
     values_of,
 )
@@ -231,9 +233,13 @@ def test_who_finds_only_what_has_expired_in_one_priority_gets_of_the_next():
 def test_who_waits_and_finds_only_what_has_expired_waits_on_and_gets_of_the_next():
     levels = Levels()
     scene = levels.scene
+    short = framed("q", b"old", headers={PRIORITY: b"5", EXPIRATION: b"%d" % SECOND})
+    scene.peer.ask(messages.Send, SELF, data=short)
+    got = scene.take(levels.queue)
     asked = scene.other.tell(messages.TakeMessages, levels.queue, 10, max_wait=60 * SECOND)
-    zero = framed("q", b"old", headers={PRIORITY: b"5", EXPIRATION: b"0"})
-    scene.peer.ask(messages.Send, SELF, data=zero)
+    scene.room.clock.advance(SECOND)
+    scene.peer.tell(messages.GiveBack, got.partition, encode_offsets(offsets(0), 0), 0)
+    scene.room.engine.sync()
     assert not [each for each in scene.other.answers if each.correlation == asked]
     levels.put((b"low", 1))
     assert values_of(scene.other.answer(asked), scene.other) == [b"low"]

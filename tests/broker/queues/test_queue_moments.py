@@ -115,14 +115,22 @@ def test_a_take_gets_what_lies_behind_expired_messages():
 def test_who_waits_is_not_answered_because_of_a_message_that_has_expired_already():
     scene = Scene()
     queue = scene.queue()
-    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
-    scene.other.ask(messages.Send, SELF, data=expiring("q", 0, b"a"))
+
+    def comes_back(offset, value):
+        scene.other.ask(messages.Send, SELF, data=expiring("q", SECOND, value))
+        scene.take(queue, peer=scene.other)
+        waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
+        scene.room.clock.advance(SECOND)
+        scene.other.tell(messages.GiveBack, queue, encode_offsets(offsets(offset), offset), offset)
+        scene.room.engine.sync()
+        return waits
+
+    waits = comes_back(0, b"a")
     assert scene.peer.answer(waits) is None
     assert scene.counts() == (0, 0, 0, 0)
     scene.publish("q", b"b")
     assert scene.peer.answer(waits).runs == [(1, 1)]
-    again = scene.peer.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
-    scene.other.ask(messages.Send, SELF, data=expiring("q", 0, b"c"))
+    again = comes_back(2, b"c")
     pass_time(scene, 5 * SECOND)
     assert scene.peer.answer(again).runs == []
 
@@ -201,11 +209,11 @@ def test_who_waits_gets_what_another_one_gives_back_before_it_is_too_much():
     """The second one got nothing: what the first had looked at, behind an expired message, was dropped at once."""
     scene = Scene()
     queue = scene.queue(max_length=0)
-    first, second = (
-        each.tell(messages.TakeMessages, queue, max_wait=5 * SECOND) for each in (scene.peer, scene.other)
-    )
     third = scene.room.peer()
-    third.ask(messages.Send, SELF, data=expiring("q", 0, b"a") + framed("q", b"b", b"c"))
+    third.tell(messages.Send, SELF, data=expiring("q", 0, b"a") + framed("q", b"b", b"c"))
+    first = scene.peer.tell(messages.TakeMessages, queue)  # who does not wait gets nothing that has expired
+    second = scene.other.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
+    scene.room.engine.sync()
     assert scene.peer.answer(first).runs == [(1, 1)]
     assert scene.other.answer(second) is not None
     assert scene.other.answer(second).runs == [(2, 1)]

@@ -13,20 +13,20 @@ NEVER, PERHAPS, SURELY = range(3)
 
 class Copy:
     """A message in a queue. ``holder`` is the session that has it, ``taken_at`` since when, ``held`` the xid of the
-    prepared transaction that acknowledges it. ``shown``: it is forced. ``releasing``: the rollback of that transaction
-    is not. ``appended`` is when it came, by the wall clock. One that is dead has one cause, or several if nobody can
-    tell.
+    prepared transaction that acknowledges it. ``shown``: it is forced, ``comes``: just now. ``releasing``: the rollback
+    of that transaction is not. ``appended`` is when it came, by the wall clock. One that is dead has one cause, or
+    several if nobody can tell.
     """
 
     __slots__ = (
-        "appended", "attempts", "causes", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown",
-        "taken_at",
+        "appended", "attempts", "causes", "comes", "dead", "due", "held", "holder", "message", "releasing", "seen",
+        "shown", "taken_at",
     )  # fmt: skip
 
     def __init__(self, message: Message, appended: int = 0, shown: bool = False, seen: int = NEVER) -> None:
         self.message, self.appended, self.shown, self.seen = message, appended, shown, seen
         self.attempts = self.due = self.taken_at = 0
-        self.dead = self.releasing = False
+        self.comes = self.dead = self.releasing = False
         self.held = self.holder = ""
         self.causes: tuple[str, ...] = ()
 

@@ -97,7 +97,7 @@ def take(model: Model, session: str, partition: int, most: int, wait: int, now: 
     line = model.waiting.setdefault(partition, [])
     if not line and (given := model.give(session, queue, most, now)):
         return ("Taken", given)
-    ticket = Ticket(session, partition, most, now + wait)
+    ticket = Ticket(session, partition, most, now + wait, waits=wait > 0)
     line.append(ticket)
     if not wait and model.is_forced():
         model.serve(now, [queue])

@@ -53,6 +53,8 @@ class Ticket:
     deadline: int
     answer: Answer | None = None
     records: int = 0
+    waits: bool = True
+    """Whether it waits for messages, and not only for the force."""
 
 
 class Given(NamedTuple):
@@ -205,9 +207,18 @@ class Model:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def give(self, session: str, queue: Queue, most: int, now: int, share: int | None = None) -> list[Given]:
+    def give(
+        self,
+        session: str,
+        queue: Queue,
+        most: int,
+        now: int,
+        share: int | None = None,
+        has_waited: bool = False,
+    ) -> list[Given]:
         """Deliver messages to a session: those of the first ``most``, or of its ``share``, that have not expired, or of
-        all others if none is left. Those before these end. More may be taken then than are given.
+        all others if none is left. Those before these end. More may be taken then than are given. Who ``has_waited``
+        gets those that come just now, however short they live.
         """
         given: list[Given] = []
         some = most if share is None else min(share, most)
@@ -217,13 +228,15 @@ class Model:
                     break
                 copy = level.copies[offset]
                 if level.has_expired(offset, now + self.wall_offset):
-                    self.end(level, offset, EXPIRED, now)
-                    continue
+                    if not (copy.comes and has_waited):
+                        self.end(level, offset, EXPIRED, now)
+                        continue
+                    self.note("expired messages that somebody waited for")
                 message = copy.message
                 told = message.value, message.key, copy.attempts, copy.seen, message
                 given.append(Given(level.partition, offset, *told))
                 copy.holder, copy.seen, copy.taken_at = session, SURELY, now
-            some = level.end
+            some, has_waited = level.end, False
             if not given and (following := queue.first_level(now)) is not None:
                 for offset in following.ready(now):
                     copy = following.copies[offset]
@@ -236,7 +249,7 @@ class Model:
             line = self.waiting.get(queue.partition, [])
             while line and not (len(queue.levels) > 1 and self._is_told_of_later(line[0])):
                 share = max(1, -(-queue.count_free() // len(line)))
-                given = self.give(line[0].session, queue, line[0].most, now, share)
+                given = self.give(line[0].session, queue, line[0].most, now, share, line[0].waits)
                 if not given:
                     break
                 ticket = line.pop(0)
@@ -292,8 +305,11 @@ class Model:
         while True:
             for level in self.levels:
                 for copy in level.copies.values():
-                    copy.shown = True
+                    copy.comes, copy.shown = not copy.shown, True
             self.serve(now)
+            for level in self.levels:
+                for copy in level.copies.values():
+                    copy.comes = False
             released, self.released = self.released, []
             self._release(released, now)
             asked, self.until_forced = self.until_forced, []

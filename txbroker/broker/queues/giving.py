@@ -13,7 +13,7 @@ from txbroker.broker.queues.reading import read
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.take_line import Waiting
 from txbroker.broker.sessions.session import unheard
-from txbroker.queues.expiry import expired_run
+from txbroker.queues.expiry import NEVER, expired_run
 from txbroker.queues.level import range_of
 from txbroker.queues.queue_deliveries import Handed, LevelDeliveries
 from txbroker.wire.codec import encode
@@ -42,9 +42,12 @@ class Giving:
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
 
-    def answer(self, waiting: Waiting, handed: Handed, waits_on: Callable[[], bool]) -> Steps:
+    def answer(
+        self, waiting: Waiting, handed: Handed, waits_on: Callable[[], bool], new_from: int = NEVER
+    ) -> Steps:
         """Read the messages that a request was handed, as many as the answer has room for; give the others back, or all
-        if reading fails.
+        if reading fails. It has waited for those from offset ``new_from`` on when they came: these do not expire before
+        it gets them.
 
         If all have expired, or are damaged, it takes the next ones, also of another priority; if there are none, there
         is no answer now if ``waits_on``.
@@ -54,7 +57,7 @@ class Giving:
         found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
         try:
             while True:
-                are_done_with = yield from self._read(state, runs, found)
+                are_done_with = yield from self._read(state, runs, found, new_from)
                 is_there = self._engine.catalog.stores.get(state.store.number) is state.store
                 if found.count or waiting.is_ended or not (are_done_with and is_there):
                     break
@@ -62,7 +65,7 @@ class Giving:
                 following = state.whole.take(session.number, MAX_TAKEN, self._engine.now())
                 if following is None:
                     break
-                state, runs, fresh = following
+                (state, runs, fresh), new_from = following, NEVER
         except Exception:  # not that nobody wants the answer any more: then all comes back with the session
             for first, end in runs:
                 state.give_back(session.number, range_of(first, end))
@@ -79,11 +82,13 @@ class Giving:
         told = Taken(command.correlation, partition, found.runs, attempts, again)
         return encode(told, b"".join(found.pieces))
 
-    def _read(self, state: LevelDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:
+    def _read(
+        self, state: LevelDeliveries, runs: list[tuple[int, int]], found: _Found, new_from: int
+    ) -> Part[bool]:
         """Read these runs; return whether they are done with, and none was given back."""
         has_back = False
         for number, (first, end) in enumerate(runs):
-            first = yield from self._read_run(state, first, end, found)
+            first = yield from self._read_run(state, first, end, found, new_from)
             if number % RUNS_AT_ONCE == RUNS_AT_ONCE - 1:
                 yield None
             if first < end:
@@ -95,7 +100,9 @@ class Giving:
             self.serve(state)
         return not has_back
 
-    def _read_run(self, state: LevelDeliveries, first: int, end: int, found: _Found) -> Part[int]:
+    def _read_run(
+        self, state: LevelDeliveries, first: int, end: int, found: _Found, new_from: int
+    ) -> Part[int]:
         """Read messages of a run as long as there is room; return the offset behind those that are done with."""
         ttl = state.queue.settings.message_ttl
         while first < end and found.has_room:
@@ -116,7 +123,7 @@ class Giving:
             if first != before:
                 continue
             now = self._engine.now() + self._engine.wall_offset
-            expired = expired_run(data, first, behind, ttl, now)
+            expired = expired_run(data, first, min(behind, new_from), ttl, now)
             if expired is not None and expired[0] == first:
                 if self._engine.busy:
                     yield Until.IDLE

@@ -199,7 +199,10 @@ class Removals:
         whole.release_due(now)
         # What is returned later may expire then, or be too much, of whichever priority it is.
         at = whole.next_due() if is_too_long(whole) else state.next_due()
-        if run is not None and state.may_expire:
+        if run is not None and run[0] >= state.offered and state.may_expire:
+            at = now + AGAIN  # others wait for it, and get it before
+        elif run is not None and state.may_expire:
+            run = run[0], min(run[1], state.offered)
             end, expires = yield from self._expired(state, run, now)
             if end > run[0]:
                 return self._end(state, run[0], end, Death.EXPIRED)

@@ -21,6 +21,7 @@ from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
 from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.expiry import NEVER
 from txbroker.queues.queue_deliveries import Handed, LevelDeliveries, QueueDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
@@ -207,6 +208,8 @@ class Takes:
                 at_once -= 1
             elif number in self._lines:
                 self._serve_behind(number)
+            else:
+                levels[0].whole.all_offered()
             self.removals.look(*levels, is_published=True)
 
     def serve(self, *changed: LevelDeliveries) -> None:
@@ -260,6 +263,7 @@ class Takes:
         state.release_due(self._engine.now())
         line = self._lines.get(number)
         if line is None:
+            state.all_offered()
             return
         passed, left, shares, is_empty = list[Waiting](), SERVED_AT_ONCE, Shares(line), False
         while left or self._call_later is None:
@@ -275,22 +279,27 @@ class Takes:
             elif waiting.session.making >= MOST_AT_ONCE:
                 passed.append(waiting)
                 self._serve_on(number, PAUSE)
-            elif (level := self._give(state, waiting, shares.next(waiting, state.count_free()))) is not None:
+            elif (level := self._share(state, waiting, shares)) is not None:
                 gave[level] = None
                 left -= 1
             else:
                 line.put_back(waiting)
                 is_empty = True
                 break
+        if line and not left and self._call_later is not None:
+            self._serve_on(number, 0)  # and the rest is offered then
         else:
-            if line:
-                self._serve_on(number, 0)
+            state.all_offered()
         for each in reversed(passed):
             line.put_back(each)
         if not line:
             self._lines.pop(number, None)
         for each in self._last_looks.pop(number, ()) if is_empty else ():
             self._expire(each)
+
+    def _share(self, state: QueueDeliveries, waiting: Waiting, shares: Shares) -> LevelDeliveries | None:
+        """Give the first request in line its share; return of which priority."""
+        return self._give(state, waiting, shares.next(waiting, state.count_free()), waiting.waits)
 
     def _serve_behind(self, number: int) -> None:
         """Serve a queue in a later turn, behind those that are to be served then already."""
@@ -407,23 +416,28 @@ class Takes:
 
     # -- giving out --------------------------------------------------------------------------------
 
-    def _give(self, state: QueueDeliveries, waiting: Waiting, most: int) -> LevelDeliveries | None:
-        """Give up to ``most`` ready messages of the highest priority that has any to a request; return of which."""
+    def _give(
+        self, state: QueueDeliveries, waiting: Waiting, most: int, has_waited: bool = False
+    ) -> LevelDeliveries | None:
+        """Give up to ``most`` ready messages of the highest priority that has any to a request; return of which. One
+        that ``has_waited`` for them gets also what has come with hardly a time to live.
+        """
         session, command = waiting.session, waiting.command
         handed = state.take(session.number, min(most, command.most), self._engine.now())
         if handed is None:
             return None
         self._stop_waiting(waiting)
         self.consumers.takes_place(waiting.consumer)
-        self._stepwise.answer(session, command, self._answer(waiting, handed))
+        new_from = max(handed.fresh, handed.level.offered) if has_waited else NEVER
+        self._stepwise.answer(session, command, self._answer(waiting, handed, new_from))
         return handed.level
 
-    def _answer(self, waiting: Waiting, handed: Handed) -> Steps:
+    def _answer(self, waiting: Waiting, handed: Handed, new_from: int) -> Steps:
         answered = waiting.session.number, waiting.command.correlation
         self._giving[answered] = waiting
         try:
             waits_on = partial(self._wait_on, handed.level.whole, waiting)
-            return (yield from self.giving.answer(waiting, handed, waits_on))
+            return (yield from self.giving.answer(waiting, handed, waits_on, new_from))
         finally:
             self._giving.pop(answered, None)
 
