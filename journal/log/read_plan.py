@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from journal.constants import KIB
-from journal.formats.frame import HEADER_BYTES
+from journal.errors import TxBrokerError
+from journal.formats.frame import HEADER_BYTES, append_time
 from journal.interfaces import IFile
 from journal.log.segment import BrokenChain, Read, Segment, read_run
 from journal.log.segment_index import SegmentIndex, Shelf, WouldBlock
@@ -201,3 +202,13 @@ def reading_now(file: IFile) -> Read:
         return data
 
     return read
+
+
+def append_time_of(plan: ReadPlan) -> int:
+    """Return the append time of the first frame that is read, in µs since 1970; 0 if it is not known, or the frame
+    cannot be read: who reads it for itself is told of that. May wait for the disk.
+    """
+    try:
+        return append_time(plan.run().data)
+    except (TxBrokerError, OSError):
+        return 0

@@ -143,7 +143,7 @@ def arguments_json(settings: QueueSettings) -> object:
 
 
 def queue_json(queue: QueueInfo) -> dict[str, object]:
-    """Return a queue in JSON: ``oldest`` in µs, null if there is none or that is not known; ``ready_bytes`` null if
+    """Return a queue in JSON: ``oldest`` in µs, null if there is none or it cannot be read; ``ready_bytes`` null if
     they are not bounded, or not measured yet.
     """
     return {

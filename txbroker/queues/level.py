@@ -51,6 +51,8 @@ class Level:
         self._groups = groups
         self.offered = store.high_watermark
         """What lies below was offered to those who waited for messages when it came, or nobody waited."""
+        self.came = (-1, 0)
+        """When the oldest message came, as far as anybody has asked: its offset, and µs since 1970."""
         self.has_expiring = False
         """Whether messages were put into it since the start that expire by themselves."""
         self.delivered: dict[int, OffsetSet] = {}

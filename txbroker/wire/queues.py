@@ -247,7 +247,7 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     ``bytes`` is what its log takes, ``ready_bytes`` what the bodies of those take that can be got; nil if they are not
     bounded (``max_length_bytes``), or not measured yet after a start. ``oldest`` is how long ago the oldest of its
-    messages came, in µs, -1 if there is none or that is not known without reading. ``waiting`` is how many requests
+    messages came, in µs, -1 if there is none or it cannot be read. ``waiting`` is how many requests
     wait for messages, ``consumers`` how many consumers it has.
     """
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.frame import append_time
-from journal.log.read_plan import ReadPlan
+from journal.log.read_plan import append_time_of
 from journal.records.access_entries import Resource
 from journal.records.group_entries import ClaimKind
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Work
 from txbroker.broker.groups.consumer_groups import IN_A_STEP, Consuming
 from txbroker.broker.sessions.rights import Rights, described, may_describe_topic
 from txbroker.broker.sessions.session import Session
-from txbroker.errors import TxBrokerError
 from txbroker.members.coordinator import Coordinator
 from txbroker.members.group_table import GroupTable, Kept
 from txbroker.members.member import Member
@@ -97,7 +95,7 @@ class GroupDescription:
             if store is None or position is None or position >= store.high_watermark:
                 continue
             planned = store.plan_append_time(max(position, store.start_offset))
-            appended = planned if isinstance(planned, int) else (yield partial(_appended, planned))
+            appended = planned if isinstance(planned, int) else (yield partial(append_time_of, planned))
             if appended:
                 found[number] = max(0, self._engine.now() + self._engine.wall_offset - appended)
         return found
@@ -123,11 +121,3 @@ class GroupDescription:
             "" if holder is None else self._transaction_text(holder), max(0, kept.until - self._engine.now()),
             kept.name, waiting,
         )  # fmt: skip
-
-
-def _appended(plan: ReadPlan) -> int:
-    """Return the append time of the frame that is read; 0 if it is not known, or cannot be read."""
-    try:
-        return append_time(plan.run().data)
-    except (TxBrokerError, OSError):
-        return 0  # who reads the partition is told of it; a description goes on

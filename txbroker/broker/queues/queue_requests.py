@@ -84,7 +84,7 @@ class Queueing:
         self.takes, self._deliveries, self._consumers = takes, takes.deliveries, takes.consumers
         self._settler, self._stepwise = settler, stepwise
         self.timeouts = timeouts
-        self.leases, self.listing = leases, QueueListing(engine, fold, declarations, takes)
+        self.leases, self.listing = leases, QueueListing(engine, fold, declarations, takes, stepwise)
         self._owners: dict[int, int] = {}
         """The sessions of exclusive queues, by partition."""
         self.is_open: Callable[[int], bool] = bool
