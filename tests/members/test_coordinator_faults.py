@@ -397,6 +397,17 @@ def test_many_partitions_are_looked_at_in_several_turns():
     assert len(table.to_place) == 5000 - MAX_LOOKED
 
 
+def test_what_a_member_has_that_nobody_was_ever_to_have_is_asked_back(room):
+    """It has shown its claim after a start, and reads the topic no more when the first assignment is made."""
+    table, number = GroupTable(b""), room.member().number
+    member = room.broker.coordinator.tables["g"].members[number]
+    table.members[member.number] = member
+    table.own(member, 7, 1)
+    table.aim({8: member.number})
+    assert list(table.placed(5)) == [(member, 8)]
+    assert member.asked == {7: 5 + member.max_handover}
+
+
 def test_a_commit_of_a_released_partition_is_refused_once_it_is_another_s(room):
     first, second = room.member(), room.member()
     room.wait(0.6)
