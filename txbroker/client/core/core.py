@@ -39,7 +39,6 @@ LEAVING = 2.0
 WRITTEN = 256 << 10
 """With this many bytes of output or fewer, a caller that waits for the output to be sent resumes."""
 
-
 HELD = 0.002
 """Seconds for which a request that may be sent with the next one waits for that at most."""
 
