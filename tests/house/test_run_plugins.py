@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.repository import ROOT
+from tests.support.runs import spark_first
 from tests.support.runs.sampling import sample
 from tests.support.runs.shares import dealt, fast_files, weights
 from tests.support.runs.shares import run as run_shares
@@ -111,6 +112,22 @@ def test_the_tests_of_spark_come_first_and_all_others_as_they_would(tmp_path):
     assert [line.partition("::")[0] for line in said.splitlines() if "::" in line] == [
         f"tests/{name}.py" for name in ("spark/audit/test_c", "spark/test_b", "a/test_a", "sparkle/test_d")
     ]
+
+
+def test_two_of_many_workers_begin_with_half_of_the_files_of_spark_each():
+    spark = [f"tests/spark/test_{name}.py" for name in "aabbcc"]
+    files = [*(f"tests/a/test_{number}.py" for number in range(30)), *spark]
+    found = [files[place] for place in spark_first.order(files, 6)]
+    assert sorted(found) == sorted(files)
+    assert found[:4] == [spark[0], spark[1], spark[4], spark[5]]
+    assert found[6:8] == spark[2:4], "with this the second one's sixth begins"
+    assert [each for each in found if each not in spark] == files[:30]
+
+
+def test_a_few_tests_are_all_there_too():
+    files = ["tests/spark/test_a.py"] * 9 + ["tests/b.py"]
+    for workers in (1, 4, 6, 20):
+        assert sorted(spark_first.order(files, workers)) == list(range(10))
 
 
 @pytest.mark.parametrize(
