@@ -341,8 +341,9 @@ class Model:
             line = self.waiting.get(queue.partition)
             place = self.told(line[0]) if line and len(queue.levels) > 1 else None
             if place is not None and (copy := self.copy_at(place)) is not None:
-                copy.shown = True
+                copy.comes, copy.shown = not copy.shown, True
                 self.serve(now, [queue])
+                copy.comes = False
 
     def _release(self, partitions: Sequence[int], now: int) -> None:
         for level in self.levels:
