@@ -121,7 +121,7 @@ class World:
     def sync(self) -> None:
         """Force all, and what follows from it; compare all answers."""
         self._settle()
-        self.model.forced(self.now, self.logged)
+        self.model.forced(self.now, self.logged, is_at_rest=True)
         self._compare(is_whole=True)
         self._begin_anew()
 
@@ -364,7 +364,7 @@ class World:
         before = -1
         while before != model.records:
             before = model.records
-            model.forced(self.now, self.logged)
+            model.forced(self.now, self.logged, is_at_rest=True)
             model.end_expired(self.now)
         for queue in model.queues.values():
             queue.used_at = self.now

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.queues.model.contents_model import PERHAPS, SURELY, Copy, Level, Queue, WaitingRoom
-from tests.queues.model.endings_model import AT_LEAST_ONCE, EXPIRED, TOO_MANY, died, goes_round, goes_through
+from tests.queues.model.endings_model import (
+    AT_LEAST_ONCE,
+    EXPIRED,
+    REJECT_PUBLISH,
+    TOO_MANY,
+    died,
+    goes_round,
+    goes_through,
+)
 from tests.queues.model.routing_model import Exchange, Message, Topology, waiting_name
 
 ROLLED_BACK = "what was rolled back"
@@ -108,6 +116,7 @@ class Model:
         self.on_record: Callable[[], object] = lambda: None
         self.note: Callable[[str], object] = lambda what: None
         """Called with what has happened by itself, for histories that count."""
+        self._is_at_rest = False
         self.told: Callable[[Ticket], Place | None] = lambda ticket: None
         """Returns the first message of the broker's answer to somebody who waits, if there is one."""
         self.return_some: Callable[[int], object] = lambda now: None
@@ -297,11 +306,12 @@ class Model:
 
     # -- what follows from the force -----------------------------------------------------------------
 
-    def forced(self, now: int, log: Log | None = None) -> None:
+    def forced(self, now: int, log: Log | None = None, is_at_rest: bool = False) -> None:
         """All that was accepted is forced: it is shown, what was rolled back is returned, what has to end ends, dead
         letters are moved, and what has waited at exchanges goes on. These two in the order in which the logs have them,
-        if there are any.
+        if there are any. ``is_at_rest``: the logs have all that comes of it.
         """
+        self._is_at_rest = is_at_rest
         while True:
             for level in self.levels:
                 for copy in level.copies.values():
@@ -376,7 +386,8 @@ class Model:
                 full = [
                     each.partition
                     for each in self.levels
-                    if each.partition in partitions and not each.queue.has_room([message], now)
+                    if each.partition in partitions
+                    and (not each.queue.has_room([message], now) or self._has_refused(each, log))
                 ]
                 if full and level.queue.rules.strategy == AT_LEAST_ONCE:
                     continue
@@ -391,6 +402,11 @@ class Model:
                     self.record()
                     return True
         return False
+
+    def _has_refused(self, level: Level, log: Log | None) -> bool:
+        """Whether a queue that may refuse messages has none more in its log: when it came, there was no room."""
+        may_refuse = level.queue.rules.overflow == REJECT_PUBLISH
+        return self._is_at_rest and may_refuse and log is not None and log(level.partition, level.end) is None
 
     def _publish_next(self, now: int, log: Log | None) -> bool:
         """Publish a message that has waited at an exchange for its time, by the bindings of now; return whether there
