@@ -379,11 +379,13 @@ class Queueing:
                 self._hide(queue, why, got, str(error))
             return False
         _, before = self._hidden.pop(queue.partition, (why, got))
-        self.publishing.unrouted += got - before
-        self.log.info(
-            "queue {queue!r} is deleted: {why}; {count} of transactions dropped that were decided since",
-            queue=queue.name, why=why, count=count_text(got - before, "message"),
-        )  # fmt: skip
+        self.log.info("queue {queue!r} is deleted: {why}", queue=queue.name, why=why)
+        if dropped := got - before:
+            self.publishing.unrouted += dropped
+            self.log.info(
+                "{count} for queue {queue!r} dropped: the queue was over when their transaction was committed",
+                queue=queue.name, count=count_text(dropped, "message"),
+            )  # fmt: skip
         return True
 
     def _hide(self, queue: DeclaredQueue, why: str, got: int, needed: str) -> None:
