@@ -45,12 +45,6 @@ def queue_settings(declare: QueueDeclare) -> QueueSettings:
     overflow = _OVERFLOWS[_one_of(given, "x-overflow", _OVERFLOWS, Overflow.DROP_HEAD.word)]
     usual = DeadLetterStrategy.AT_MOST_ONCE.word
     strategy = _STRATEGIES[_one_of(given, "x-dead-letter-strategy", _STRATEGIES, usual)]
-    if strategy is DeadLetterStrategy.AT_LEAST_ONCE and overflow is not Overflow.REJECT_PUBLISH:
-        raise AmqpError(
-            Reply.PRECONDITION_FAILED,
-            f"invalid arg 'x-dead-letter-strategy': '{strategy.word}' needs 'x-overflow' of "
-            f"'{Overflow.REJECT_PUBLISH.word}', it is '{overflow.word}'; nothing has changed",
-        )
     return QueueSettings(
         delivery_limit=_number(given, "x-delivery-limit"),
         dead_letter_exchange=_text(given, "x-dead-letter-exchange"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Final
 
 from rich.console import RenderableType
@@ -272,7 +270,7 @@ def scalar_text(value: Scalar) -> str:
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, dict | list):
-        return visible(json.dumps(_value_json(given), ensure_ascii=False))
+        return visible(json.dumps(kept_arguments.plain(given, bytes_json), ensure_ascii=False))
     return bytes_text(given) if isinstance(given, bytes) else str(given)
 
 
@@ -283,20 +281,7 @@ def binding_json(binding: Binding) -> dict[str, object]:
         "key": binding.key,
         "destination": binding.destination,
         "to_exchange": binding.to_exchange,
-        "arguments": {name: _value_json(told(value)) for name, value in binding.arguments},
+        "arguments": {
+            name: kept_arguments.plain(told(value), bytes_json) for name, value in binding.arguments
+        },
     }
-
-
-def _value_json(value: Value) -> object:
-    match value:
-        case dict():
-            return {name: _value_json(each) for name, each in value.items()}
-        case list():
-            return [_value_json(each) for each in value]
-        case Decimal():
-            return str(value)
-        case float() if not math.isfinite(value):
-            return str(value)  # JSON has none
-        case bytes():
-            return bytes_json(value)
-    return value

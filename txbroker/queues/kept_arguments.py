@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
@@ -53,18 +54,22 @@ def queue_type(settings: QueueSettings) -> str:
     return found if isinstance(found, str) else CLASSIC
 
 
-def plain(value: Value) -> object:
-    """Return a value for JSON: bytes as ``{"base64": ...}``, and as text what JSON has no number for."""
+def _in_base64(data: bytes) -> object:
+    return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def plain(value: Value, of_bytes: Callable[[bytes], object] = _in_base64) -> object:
+    """Return a value for JSON: bytes as ``of_bytes`` returns them, and as text what JSON has no number for."""
     match value:
         case bytes():
-            return {"base64": base64.b64encode(value).decode("ascii")}
+            return of_bytes(value)
         case Decimal():
             return str(value)
         case float() if not math.isfinite(value):
             return str(value)
         case list():
-            return [plain(each) for each in value]
+            return [plain(each, of_bytes) for each in value]
         case dict():
-            return {name: plain(each) for name, each in value.items()}
+            return {name: plain(each, of_bytes) for name, each in value.items()}
         case _:
             return value

@@ -118,7 +118,7 @@ class Consumers:
 
     def stop_consuming(self, session: Session, command: StopConsuming, data: memoryview) -> Done:  # noqa: ARG002
         """End a consumer, if it is there."""
-        consumer = self._of_session.get(session.number, {}).get(command.consumer)
+        consumer = self._find(session, command.consumer)
         if consumer is not None:
             self.on_stopped(consumer)
             self._end([consumer])
@@ -142,6 +142,9 @@ class Consumers:
             self._look(partition)
         for partition in places:
             self.on_place(partition)
+
+    def _find(self, session: Session, number: int) -> Consumer | None:
+        return self._of_session.get(session.number, {}).get(number)
 
     def _forget(self, consumer: Consumer) -> None:
         self.gives_up_place(consumer)
@@ -177,12 +180,12 @@ class Consumers:
 
     def keep_place(self, session: Session, number: int) -> None:
         """Let a consumer keep its place: it says after each answer whether it takes more."""
-        if (consumer := self._of_session.get(session.number, {}).get(number)) is not None:
+        if (consumer := self._find(session, number)) is not None:
             consumer.keeps_place = True
 
     def has_enough(self, session: Session, number: int) -> None:
         """Note that a consumer takes no more for now."""
-        consumer = self._of_session.get(session.number, {}).get(number)
+        consumer = self._find(session, number)
         if consumer is not None and consumer.has_place:
             self.gives_up_place(consumer)
             self.on_place(consumer.partition)
@@ -218,7 +221,7 @@ class Consumers:
         """
         if not number:
             return None
-        found = self._of_session.get(session.number, {}).get(number)
+        found = self._find(session, number)
         if found is None or found.partition != partition:
             where = "no such consumer" if found is None else f"it consumes partition number {found.partition}"
             raise InvalidSetting(

@@ -42,9 +42,7 @@ class Giving:
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
 
-    def answer(
-        self, waiting: Waiting, handed: Handed, waits_on: Callable[[], bool], new_from: int = NEVER
-    ) -> Steps:
+    def answer(self, waiting: Waiting, handed: Handed, waits_on: Callable[[], bool], new_from: int) -> Steps:
         """Read the messages that a request was handed, as many as the answer has room for; give the others back, or all
         if reading fails. It has waited for those from offset ``new_from`` on when they came: these do not expire before
         it gets them.
