@@ -20,7 +20,10 @@ from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
+from txbroker.client.blocking import connection as blocking_connection
+from txbroker.client.blocking.held_output import PACER
 from txbroker.client.core import core as client_core
+from txbroker.client.core.promise import start
 from txbroker.databases import resolver_thread
 from txbroker.databases.asyncio import atomic
 
@@ -32,9 +35,9 @@ MINUTE = 60.0
 @pytest.fixture
 def own(shared_broker):
     """A connection of which no other thread has heard: nobody resolves beside it."""
-    with txbroker.connect(shared_broker.address, timeout=10.0) as connection:
-        connection.resolver = Unresolving(lambda: connection)
-        yield connection
+    with txbroker.connect(shared_broker.address, timeout=10.0) as connected:
+        connected.resolver = Unresolving(lambda: connected)
+        yield connected
 
 
 class Unresolving(resolver_thread.Background):
@@ -98,6 +101,18 @@ def test_a_thread_that_ends_has_its_commit_sent_in_time_again_and_again(sqlite, 
         eventually(lambda: len(values(broker, topic)) == number + 1, seconds=5.0)  # noqa: B023 - called at once
         assert own._driver.held_until == math.inf
         own.core._alone_for = 0.0  # as in a row of blocks
+
+
+def test_it_is_sent_in_time_though_its_thread_had_no_processor_until_the_one_that_sends_it_slept_again(
+    lite, own, broker, topic, monkeypatch
+):
+    def late(operation):
+        eventually(lambda: PACER._is_asleep)
+        return start(operation)
+
+    monkeypatch.setattr(blocking_connection, "start", late)
+    block(lite, own, topic)
+    eventually(lambda: values(broker, topic) == [b"1"], seconds=5.0)
 
 
 def test_a_held_commit_is_in_doubt_for_no_resolver(sqlite, lite, own, broker, topic, held):

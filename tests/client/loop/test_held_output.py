@@ -33,8 +33,8 @@ def pacer(monkeypatch):
 
 def test_output_is_sent_when_its_time_has_come_and_not_before(pacer):
     holder = Holder()
-    pacer.expect(holder)
     holder.hold(0.05)
+    pacer.expect(holder)
     eventually(lambda: holder.sent)
     when, until, thread = holder.sent[0]
     assert when >= until
@@ -43,11 +43,11 @@ def test_output_is_sent_when_its_time_has_come_and_not_before(pacer):
 
 def test_output_that_went_with_other_requests_is_left_alone(pacer):
     first, second = Holder(), Holder()
-    pacer.expect(first)
-    pacer.expect(second)
     first.hold()
+    pacer.expect(first)
     first.held_until = math.inf  # it was sent
     second.hold(0.02)
+    pacer.expect(second)
     eventually(lambda: second.sent)
     assert not first.sent
 
@@ -57,8 +57,8 @@ def test_it_wakes_from_its_sleep_whenever_output_is_expected(pacer):
     """Also if that comes while it falls asleep."""
     holder = Holder()
     for number in range(200):
-        pacer.expect(holder)
         holder.hold(0.0)
+        pacer.expect(holder)
         eventually(lambda: len(holder.sent) > number, seconds=5.0)  # noqa: B023 - it is called at once
         time.sleep(number % 10 * HELD / 2)
     assert threading.active_count() < 20
@@ -82,11 +82,11 @@ def test_a_holder_whose_output_cannot_be_sent_keeps_no_other_waiting(pacer, capl
 
     caplog.set_level(logging.ERROR, "txbroker.client")
     broken, other = Broken(), Holder()
-    pacer.expect(broken)
-    pacer.expect(other)
     broken.hold(0.0)
+    pacer.expect(broken)
     eventually(lambda: broken.sent)
     other.hold(0.0)
+    pacer.expect(other)
     eventually(lambda: other.sent)
     assert "could not be sent" in caplog.text
 
@@ -105,6 +105,6 @@ def test_a_child_process_begins_anew(pacer):
     eventually(lambda: pacer._is_asleep)
     pacer.forked()  # as in a child, where the thread is gone
     assert not pacer._holders
-    pacer.expect(holder)
     holder.hold(0.0)
+    pacer.expect(holder)
     eventually(lambda: holder.sent)

@@ -246,6 +246,8 @@ class Driver:
         """Have output sent: what may wait with the next request, or by the pacer. Call it under the lock."""
         if self._driving or not self.core.only_holds:
             self.push()
+        else:
+            PACER.expect(self)  # again: it sleeps if this thread had no processor since it was told
 
     @property
     def held_until(self) -> float:

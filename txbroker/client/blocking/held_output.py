@@ -50,7 +50,9 @@ class Pacer:
         self._thread: threading.Thread | None = None
 
     def expect(self, holder: Holder) -> None:
-        """Look after a connection that is about to hold output. To be called before: an interrupt may follow."""
+        """Look after a connection that holds output. To be called once it does, for the thread sleeps when it has found
+        none for some looks; where an interrupt may follow, before as well.
+        """
         self._holders[holder] = None
         self._expected = object()
         if self._is_asleep:
