@@ -390,14 +390,20 @@ MUTANTS: Final = (
     Mutant(
         "what was assigned is not looked at",
         _COORDINATOR,
-        "        table.aim(target)\n        self._arm(group, self._engine.now())\n",
-        "        table.aim(target)\n",
+        "        table.aim(target, members)\n        self._arm(group, self._engine.now())\n",
+        "        table.aim(target, members)\n",
     ),
     Mutant(
         "an assignment is not taken",
         _COORDINATOR,
-        "        table.aim(target)\n",
+        "        table.aim(target, members)\n",
         "",
+    ),
+    Mutant(
+        "what was shown since an assignment was computed is asked back",
+        _TABLE,
+        " for number, each in owners if each.number not in members}}\n",
+        " for number, each in owners if each.number < 0}}\n",
     ),
     Mutant(
         "no assignment follows one",

@@ -346,6 +346,29 @@ def test_a_topic_that_is_made_again_is_assigned_and_claimed_anew(room):
     assert first.lost == set(held)
 
 
+def test_what_a_member_shows_while_an_assignment_is_computed_stays_its_own(room):
+    """It came back after a start, a moment after another: that one had the whole group, and got it."""
+    first, second = room.member(), room.member()
+    settle(room, first, second)
+    shown = [list(first.owned.items()), list(second.owned.items())]
+    room.restart()
+    work, run = [], room.broker.coordinator._run_blocking
+    room.broker.coordinator._run_blocking = lambda *of: work.append(of)
+    second = room.member(owned=shown[1])
+    do, done, _ = work.pop()
+    target = do()
+    assert set(target.values()) == {second.number}
+    first = room.member(owned=shown[0])
+    room.broker.coordinator._run_blocking = run
+    done(target)
+    for client, has in zip((first, second), shown, strict=True):
+        client.owned = dict(has)
+        client.attend()
+    settle(room, first, second)
+    assert (first.lost, first.revoked) == (set(), set())
+    assert [list(each.owned.items()) for each in (first, second)] == shown
+
+
 def test_a_topic_that_goes_while_it_is_assigned_is_not_claimed(room):
     work = []
     room.broker.coordinator._run_blocking = lambda *of: work.append(of)
@@ -392,7 +415,7 @@ def test_nobody_is_lost_and_nothing_claimed_while_a_large_commit_is_applied(room
 
 def test_many_partitions_are_looked_at_in_several_turns():
     table = GroupTable(b"")
-    table.aim(dict.fromkeys(range(5000), 1))
+    table.aim(dict.fromkeys(range(5000), 1), {1})
     assert list(table.placed(0)) == []
     assert len(table.to_place) == 5000 - MAX_LOOKED
 
@@ -403,7 +426,7 @@ def test_what_a_member_has_that_nobody_was_ever_to_have_is_asked_back(room):
     member = room.broker.coordinator.tables["g"].members[number]
     table.members[member.number] = member
     table.own(member, 7, 1)
-    table.aim({8: member.number})
+    table.aim({8: member.number}, {member.number})
     assert list(table.placed(5)) == [(member, 8)]
     assert member.asked == {7: 5 + member.max_handover}
 

@@ -7,7 +7,7 @@ journal. See ``docs/decisions/0035-members.md``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -429,18 +429,18 @@ class Coordinator:
     def _assign(self, group: str, table: GroupTable) -> None:
         """Compute an assignment off the reactor."""
         table.assign_at, table.is_assigning = None, True
+        members = dict(table.members)
         self._run_blocking(
             partial(
-                assign,
-                list(self._catalog.topics.items()),
-                list(table.members.values()),
-                table.owners_by_number(),
+                assign, list(self._catalog.topics.items()), list(members.values()), table.owners_by_number()
             ),
-            lambda target: self._guarded(group, partial(self._assigned, group, table, target)),
+            lambda target: self._guarded(group, partial(self._assigned, group, table, members, target)),
             partial(self._not_assigned, group, table),
         )
 
-    def _assigned(self, group: str, table: GroupTable, target: dict[int, int]) -> None:
+    def _assigned(
+        self, group: str, table: GroupTable, members: Container[int], target: dict[int, int]
+    ) -> None:
         """Take an assignment. What has changed while it was computed is taken into account by the next one."""
         table.is_assigning = False
         if self.tables.get(group) is not table:
@@ -448,7 +448,7 @@ class Coordinator:
         stores, known = self._catalog.stores, self._claiming.known_topics(group)
         fresh = {stores[number].topic for number in target if number in stores} - known
         table.new_topics = table.new_topics | fresh if table.to_place or table.refused else fresh
-        table.aim(target)
+        table.aim(target, members)
         self._arm(group, self._engine.now())
 
     def _not_assigned(self, group: str, table: GroupTable, error: BaseException) -> None:

@@ -5,7 +5,7 @@ It decides nothing by itself: :mod:`txbroker.members.coordinator` makes the clai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -92,8 +92,12 @@ class GroupTable:
             self.disown(number)
         del self.members[member.number]
 
-    def aim(self, target: Mapping[int, int]) -> None:
-        """Take a new assignment."""
+    def aim(self, target: Mapping[int, int], members: Container[int]) -> None:
+        """Take a new assignment, made for these members. What one has that has joined since stays its own until the
+        next.
+        """
+        owners = self.owners.items()
+        target = {**target, **{number: each.number for number, each in owners if each.number not in members}}
         self.to_place.update(dict.fromkeys(self.target))
         self.to_place.update(dict.fromkeys(target))
         self.to_place.update(dict.fromkeys(self.owners))

@@ -379,7 +379,7 @@ def test_a_members_options_are_for_members(broker, topic, choices, group):
 
 def test_members_join_again_after_a_restart_of_the_broker_with_their_claims(tmp_path):
     with (
-        BrokerProcess(tmp_path / "data", "assignment_delay=50ms", "reconnect_grace=5s") as process,
+        BrokerProcess(tmp_path / "data", "assignment_delay=50ms", "reconnect_grace=60s") as process,
         txbroker.connect(process.address, client="one") as first,
         txbroker.connect(process.address) as other,
     ):
