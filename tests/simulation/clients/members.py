@@ -92,7 +92,7 @@ class MemberClient(WorkingClient):
             elif not self.asked:
                 self._attend()
             self._look_for_topics(random)
-            if random.random() < 0.5:
+            if random.random() < 0.9:
                 self._begin(random)
             self.work(random)
 
