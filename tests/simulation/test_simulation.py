@@ -30,7 +30,7 @@ COVERED = {
     "members at rest": 45, "changes of access": 600, "changes of access refused": 60, "sessions of principals": 300,
     "sessions of nobody": 20, "sessions ended by changes of access": 80, "logins refused": 60,
     "Refused AccessDenied": 600, "denied Send": 100, "denied Commit": 60, "denied Timed": 10,
-    "lists of prepared transactions": 60, "lists of topics": 50, "quotas of prepared": 6, "quotas of sessions": 5,
+    "lists of prepared transactions": 60, "lists of topics": 50, "quotas of prepared": 6, "quotas of sessions": 2,
     "quotas of producers": 1, "quotas of topics": 1,
     "scheduled": 1000, "scheduled once": 400, "scheduled in transactions": 1500, "taken back: cancelled": 400,
     "taken back: sent": 140, "taken back: held": 30, "taken back in transactions": 1100,
