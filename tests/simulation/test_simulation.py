@@ -26,7 +26,7 @@ COVERED = {
     "rotten checkpoints": 30, "rotten partitions": 30, "strangers told BrokerReplaced": 100,
     "topics grown": 200, "rules of groups": 60, "Joined": 160, "Attended": 1000, "members' transactions": 300,
     "members' settlements": 100, "members' work fenced": 4, "members fenced": 20, "members lost": 90,
-    "members asked back": 20, "members released": 10, "members' attempts": 2,
+    "members asked back": 45, "members released": 25, "members' attempts": 2,
     "members at rest": 45, "changes of access": 600, "changes of access refused": 60, "sessions of principals": 300,
     "sessions of nobody": 20, "sessions ended by changes of access": 80, "logins refused": 60,
     "Refused AccessDenied": 600, "denied Send": 100, "denied Commit": 60, "denied Timed": 10,
